@@ -1,4 +1,4 @@
-"""Compares the cost of mirroring: a byte relay, ``mirror``, MirrorMaker 2 and MirrorMaker 1 on the same data.
+"""Compares the cost of mirroring: a byte relay, ``mirror``, MirrorMaker 2 and MirrorMaker 1 copy the same data.
 
-``python -m bench`` runs it; ``plan`` lists the environment variables that it reads.
+``python -m bench`` runs the benchmark; ``bench.plan`` lists the environment variables that it reads.
 """

@@ -9,7 +9,7 @@ __all__ = ["BenchError", "exit_code_of"]
 
 
 class BenchError(Exception):
-    """One run could not be measured. The message names the thing, the place and the remedy."""
+    """Something could not be measured. The message has the problem and, on a second line, the remedy."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem}\n  {remedy}")
@@ -18,7 +18,7 @@ class BenchError(Exception):
 
 
 def exit_code_of(run: Callable[[], None]) -> int:
-    """Run a tool; returns the exit code. Errors go to stderr; Ctrl-C prints nothing."""
+    """Runs a tool, and returns the exit code. Errors are printed on stderr; Ctrl-C prints nothing."""
     try:
         run()
     except (BenchError, SandboxError) as error:

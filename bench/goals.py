@@ -1,4 +1,4 @@
-"""The project's bounds on cost, and the check that a run kept them. Pure."""
+"""The bounds on cost that the project has set itself, and the check that a run has kept them. Pure."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,19 +9,19 @@ from bench.report.results import Cost, Ratio, Results, Row, paired, shown
 __all__ = ["MM2_S", "Verdict", "compares", "complaints", "in_turn", "judges", "verdicts"]
 
 MM2_S = 20.0
-"""Shortest warm-up and window of MirrorMaker 2."""
+"""Shortest warm-up, and shortest measurement, of MirrorMaker 2 in seconds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """One bound on one workload or case.
+    """The verdict on one bound for one workload or case.
 
     Attributes:
-        what: the bound, with its number.
-        workload: its name.
-        found: the figure; of a ratio, the median of the pairs' ratios. None: it could not be measured.
-        kept: True if it is within the bound.
-        spread: the smallest and the largest figure of single turns; None if there was only one, or no ratio.
+        what: the bound in words, with its number.
+        workload: name of the workload or case.
+        found: the figure; for a ratio, the median of the pairs' ratios. None: it could not be measured.
+        kept: True if the figure is within the bound.
+        spread: lowest and highest ratio of single turns; None: there was only one turn, or the figure is no ratio.
     """
 
     what: str
@@ -40,10 +40,10 @@ class _Goal:
     applies: Callable[[Row | Workload], bool]
     figure: _Of
     against: str = ""
-    """The other system, if the figure is a ratio: its CPU over mirror's, mirror's over the floor's, or mirror's bytes
-    per second over its."""
+    """The other system if the figure is a ratio; otherwise empty. The ratio is the other's CPU by mirror's, mirror's
+    CPU by the floor's, or mirror's bytes per second by the other's."""
     far: bool = False
-    """True if it is a bound on bytes per second over a long link; false: on cost, nearby."""
+    """True for a bound on bytes per second over a long link; False for a bound on cost, nearby."""
     least: float = 0.0
     most: float = float("inf")
 
@@ -120,30 +120,32 @@ _CASE_GOALS = (
     ("2,000 partitions, 100 records per second: at most 5 % of a core", "trickle-2000p", "core_percent", 5.0),
     ("2,000 partitions, 100 records per second: 99 % within 100 ms", "trickle-2000p", "p99_ms", 100.0),
 )
-"""The bound, the case, the figure's name in ``Cost``, and the most that it may be."""
+"""(bound in words, name of the case, name of the figure in ``Cost``, highest value that keeps the bound)."""
 _DEEP, _SHALLOW, _MOST_DEEP = "exact-deep-2pc", "exact-deep-none", 1.5
-"""Two cases, and how many times the CPU per byte of the second the first may cost at most."""
+"""Names of two cases, and the highest ratio of the first one's CPU per byte to the second one's that keeps the
+bound."""
 
 
 def compares(system: str, workload: Workload) -> bool:
-    """Returns True if a bound on this workload is against that system's figure."""
+    """Returns True if a bound on this workload is a ratio to that system's figure."""
     return any(goal.against == system and _applies(goal, workload) for goal in _GOALS)
 
 
 def judges(case: Case) -> bool:
-    """Returns True if a bound compares this case with another one: one run of each would say little."""
+    """Returns True if a bound compares this case with another one. Then one run of each would say little."""
     return case.name in (_DEEP, _SHALLOW)
 
 
 def _applies(goal: _Goal, of: Row | Workload) -> bool:
-    """Returns True if a bound applies: costs are bounded nearby and without encryption only."""
+    """Returns True if a bound applies to a row or workload. Bounds on cost are for nearby clusters without encryption
+    only."""
     return goal.far == bool(of.far) and goal.applies(of) and not of.tls
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """Returns a verdict on every bound that applies: what failed, or was not measured at all, has kept none.
+    """Returns a verdict on every bound that applies. A bound counts as missed if its figure failed or was not measured.
 
-    Of a run that leaves out systems or cases on purpose, bounds on these are left out.
+    If a run leaves out systems or cases on purpose, the bounds on these are left out.
     """
     made = []
     for goal in _GOALS:
@@ -166,7 +168,7 @@ def _is_due(system: str, workload: str, results: Results) -> bool:
 
 
 def in_turn(results: Results) -> bool:
-    """Returns True if the cases that a bound compares were measured several times, in turn."""
+    """Returns True if the cases that a bound compares were measured several times, alternately."""
     return all(cost.runs_cpu_s_per_gb for cost in results.costs if cost.case in (_DEEP, _SHALLOW))
 
 
@@ -184,7 +186,8 @@ def _verdict(what: str, workload: str, figure: float | Ratio | None, least: floa
 
 
 def _too_short(results: Results) -> list[str]:
-    """Returns complaints about MirrorMaker 2: a cold JVM is needlessly expensive."""
+    """Returns complaints about rows of MirrorMaker 2 that were measured too early or too briefly: a cold JVM costs more
+    than it has to."""
     return [
         f"too short: {row.system}, {row.workload}: warmed up for {row.warm_s:.0f} s and measured for "
         f"{row.shortest_s:.0f} s, where {MM2_S:.0f} s are wanted of each; give it more bytes (BENCH_SCALE)"
@@ -197,7 +200,8 @@ def _too_short(results: Results) -> list[str]:
 
 
 def complaints(results: Results) -> list[str]:
-    """Returns the reasons why a run is no success, one a line: failures, short runs, and missed bounds."""
+    """Returns the reasons why a run is not a success: failures, measurements that are too short, and missed bounds.
+    Empty: it is a success."""
     failed = [
         *((f"{row.system}, {row.workload}", row.error) for row in results.rows),
         *((f"{row.system}, latency", row.error) for row in results.latency),

@@ -31,7 +31,7 @@ STATE = plan.ROOT / "build" / "bench" / "lab.json"
 
 
 def hold(name: str) -> None:
-    """Load a workload and keep it until this process is told to end.
+    """Loads a workload, and keeps it until this process is told to end. ``name``: name of the workload.
 
     Raises:
         BenchError: there is no such workload.
@@ -60,10 +60,10 @@ def hold(name: str) -> None:
 
 
 def held() -> tuple[plan.Workload, Stored, Side, Side]:
-    """Returns the held workload, its contents at the source, the source and the destination.
+    """Returns the workload that another process holds, its contents at the source, the source, and the destination.
 
     Raises:
-        BenchError: nothing is held.
+        BenchError: no process holds a workload.
     """
     if not STATE.exists():
         raise BenchError("no workload is held", "run `python -m bench.lab hold 16KB-lz4-64p &` first")
@@ -79,10 +79,10 @@ def held() -> tuple[plan.Workload, Stored, Side, Side]:
 
 
 def try_out(runs: int) -> None:
-    """Measure the floor and mirror in turn on the held workload.
+    """Measures the floor and mirror alternately on the held workload. ``runs``: number of measurements of each.
 
     Raises:
-        BenchError: nothing is held, or a run failed.
+        BenchError: no process holds a workload, or a measurement has failed.
     """
     workload, has, source, destination = held()
     copier = Mirror(plan.from_environment(os.environ).flow)
@@ -98,7 +98,7 @@ def try_out(runs: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command; returns the exit code."""
+    """Runs the command, and returns the exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     match arguments:
         case ["hold", name]:

@@ -1,4 +1,4 @@
-"""Measures one copy: CPU of the copying process per byte, between two looks at the destination. Pure."""
+"""The figures of one copy: CPU of the copying process per byte, between two looks at the destination. Pure."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -33,13 +33,13 @@ class Measured:
     """The figures of one run.
 
     Attributes:
-        bytes: stored bytes copied in the interval.
+        bytes: stored bytes that were copied in the interval.
         seconds: length of the interval.
-        cpu_s: CPU of the copying process in it.
-        start_cpu_s: its CPU before the interval.
-        peak_rss_bytes: the most memory that it held.
-        all_seconds: from the start of the process to the end of the interval.
-        warm_s: from the first data at the destination to the beginning of the interval.
+        cpu_s: CPU of the copying process in the interval, in seconds.
+        start_cpu_s: its CPU before the interval, in seconds.
+        peak_rss_bytes: its peak memory.
+        all_seconds: time from the start of the process to the end of the interval.
+        warm_s: time from the first data at the destination to the beginning of the interval, in seconds.
     """
 
     bytes: int
@@ -62,7 +62,8 @@ class Measured:
 
 
 def median(runs: Sequence[Measured]) -> Measured:
-    """Returns the run whose CPU per byte is the median (the lower of two middle ones), with the highest peak of all."""
+    """Returns the run whose CPU per byte is the median (the lower one of two in the middle), with the highest peak
+    memory of all runs."""
     middle = sorted(runs, key=lambda run: run.cpu_s_per_gb)[(len(runs) - 1) // 2]
     return dataclasses.replace(middle, peak_rss_bytes=max(run.peak_rss_bytes for run in runs))
 
@@ -71,11 +72,14 @@ def median(runs: Sequence[Measured]) -> Measured:
 class Window:
     """The part of a copy that is measured.
 
+    It begins when ``warm_fraction`` is copied and ``warm_s`` have passed since the first data were seen; at the latest
+    when ``latest_fraction`` is copied.
+
     Attributes:
-        warm_fraction: it begins when this fraction is copied ...
-        warm_s: ... and this many seconds have passed since the first data were seen ...
-        latest_fraction: ... or when this fraction is copied, whatever the time.
-        longest_s: it ends after this many seconds, if not all is copied before.
+        warm_fraction: fraction of the records.
+        warm_s: time in seconds.
+        latest_fraction: fraction of the records.
+        longest_s: time in seconds after which it ends, unless everything is copied before.
     """
 
     warm_fraction: float = 0.0
@@ -85,7 +89,8 @@ class Window:
 
 
 WARM = Window(warm_s=20.0, latest_fraction=0.5, longest_s=20.0)
-"""For a JVM, and for all over a long link, where sizes grow first. If all is copied sooner, the second half."""
+"""The window for a JVM, and for all systems over a long link, where the sizes of windows and requests grow first. If
+everything is copied sooner, the second half is measured."""
 
 
 class Step(Enum):
@@ -98,12 +103,12 @@ class Step(Enum):
 
 
 class Interval:
-    """Finds the two looks, and keeps their readings.
+    """Finds the two looks between which a copy is measured, and keeps their readings.
 
     Args:
         records: number of records to copy.
-        stored_bytes: their size at the source; every record counts the same.
-        window: which part to measure.
+        stored_bytes: their size at the source. Every record counts as equally large.
+        window: the part to measure.
     """
 
     def __init__(self, records: int, stored_bytes: int, window: Window) -> None:
@@ -116,7 +121,13 @@ class Interval:
         self.step = Step.WAITING
 
     def look(self, at: float, copied: int, cpu_s: float) -> Step:
-        """Take one look: the time, the records at the destination, and the process's CPU so far."""
+        """Adds a look, and returns the new state.
+
+        Args:
+            at: time of the look (monotonic).
+            copied: number of records at the destination; 0 or less if there are none, or if it is not known.
+            cpu_s: CPU of the copying process so far, in seconds.
+        """
         if self.step is Step.DONE or copied <= 0:
             return self.step
         if self._seen_at is None:
@@ -133,7 +144,12 @@ class Interval:
         return self.step
 
     def result(self, *, peak_rss_bytes: int, started_at: float) -> Measured | None:
-        """Returns the figures; None if all was copied before there were two looks."""
+        """Returns the figures; None if everything was copied before there were two looks.
+
+        Args:
+            peak_rss_bytes: peak memory of the process.
+            started_at: time of its start (monotonic).
+        """
         if self._seen_at is None or self._first is None or self._last is None or self._last[1] <= self._first[1]:
             return None
         (began_at, had, had_cpu_s), (ended_at, has, has_cpu_s) = self._first, self._last

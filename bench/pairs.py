@@ -30,21 +30,26 @@ STEADY = Window(warm_fraction=0.25)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Build(Mirror):
-    """One commit's ``mirror run``; without ``--fail-fast``, which early commits do not know."""
+    """``mirror run`` of one commit, without ``--fail-fast``, which early commits do not have.
+
+    Attributes:
+        name: "this" or "other".
+        program: path of its ``mirror``.
+    """
 
     name: str
     program: Path
     window: Window = STEADY
 
     def command(self, job: Job, programs: Programs) -> list[str]:
-        """Write its configuration; returns the command that runs it."""
+        """Writes the configuration, and returns the command that runs this build."""
         _, run, *options = [word for word in super(Build, self).command(job, programs) if word != "--fail-fast"]
         return [str(self.program), run, *options]
 
 
 def compile_package(program: Path) -> None:
-    """Compile the build's modules to bytecode. A tree that was changed and not run since, or an environment with
-    PYTHONDONTWRITEBYTECODE, compiles them again at each start, which would be measured (+0.15 CPU-s)."""
+    """Compiles a build's modules to bytecode. Otherwise Python would compile them at each start if they were changed
+    and not run since, or with PYTHONDONTWRITEBYTECODE, and that would be measured (+0.15 CPU-s)."""
     where = "import mirror, pathlib; print(pathlib.Path(mirror.__file__).parent)"
     python = program.with_name("python")
     asked = subprocess.run([python, "-c", where], cwd=program.parent, check=True, capture_output=True, text=True)
@@ -53,10 +58,14 @@ def compile_package(program: Path) -> None:
 
 
 def compare(other: Path, pairs: int) -> None:
-    """Measure both in turn, and print each pair and a summary.
+    """Measures both builds alternately, and prints each pair and a summary.
+
+    Args:
+        other: folder of the other commit's tree.
+        pairs: number of pairs.
 
     Raises:
-        BenchError: nothing is held, ``other`` has no mirror, or a run failed.
+        BenchError: no process holds a workload, ``other`` has no mirror, or a measurement has failed.
     """
     theirs = other / ".venv" / "bin" / "mirror"
     if not theirs.exists():
@@ -100,7 +109,7 @@ def _summary(what: str, other: list[float], this: list[float]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command; returns the exit code."""
+    """Runs the command, and returns the exit code."""
     match arguments:
         case [other]:
             pairs = PAIRS

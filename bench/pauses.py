@@ -1,10 +1,10 @@
-"""For how long each partition stands still while its flow or its mirror is restarted.
+"""Measures for how long each partition stands still while its flow or its mirror is restarted.
 
     python -m bench.pauses [PARTITIONS]        (16; a minute or two)
 
-A producer writes to every partition all the time, and a consumer at the destination notes when records of each arrive.
-A partition's pause is its longest time without one. Beside it stands what it is when nothing is restarted: below that,
-nothing can be seen.
+A producer writes to every partition all the time, and a consumer at the destination notes when records of each
+partition arrive. The pause of a partition is its longest time without a record. The table also has the pauses without a
+restart: shorter pauses cannot be measured.
 """
 
 import json
@@ -31,20 +31,25 @@ __all__ = ["longest_gaps", "main", "row"]
 
 PARTITIONS, WORKERS, TOPIC = 16, 2, "pauses"
 WINDOW_S = 15.0
-"""Of a measurement, at least: longer than a restart takes on a quiet machine."""
+"""Minimum duration of a measurement in seconds. It is longer than a restart takes on a quiet machine."""
 _PATIENCE_S = 60.0
 _HEAD = "| what happens | median pause, s | longest, s | partitions above 1 s |\n|---|---:|---:|---:|"
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and print the table; returns the exit code."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the mirror is in the background: who ends this ends it, too
+    """Measures, prints the table, and returns the exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the mirror in the background is stopped as well
     return exit_code_of(lambda: _run(int(arguments[0]) if arguments else PARTITIONS))
 
 
 def longest_gaps(seen: Iterable[tuple[int, float]], since: float, until: float) -> dict[int, float]:
-    """Returns each partition's longest time without a record, in seconds. ``seen``: partitions and times, in order of
-    time; ``since``, ``until``: the window, whose ends count as records."""
+    """Returns partition -> its longest time without a record, in seconds.
+
+    Args:
+        seen: (partition, time) of each record, in order of time.
+        since: beginning of the window, which counts as a record.
+        until: end of the window, which counts as a record.
+    """
     last: dict[int, float] = {}
     gaps: dict[int, float] = {}
     for partition, at in seen:
@@ -57,7 +62,7 @@ def longest_gaps(seen: Iterable[tuple[int, float]], since: float, until: float) 
 
 
 def row(name: str, gaps: Mapping[int, float]) -> str:
-    """Returns a line of the table."""
+    """Returns a line of the table. ``gaps``: partition -> its pause."""
     values = sorted(gaps.values())
     above = sum(value > 1 for value in values)
     return f"| {name} | {statistics.median(values):.1f} | {values[-1]:.1f} | {above} of {len(values)} |"
@@ -86,7 +91,7 @@ def _run(partitions: int) -> None:
 
 
 class _Mirror:
-    """The installed one, in the background."""
+    """The installed mirror, as a process in the background."""
 
     def __init__(self, folder: Path) -> None:
         self._config = folder / "mirror.yaml"
@@ -110,7 +115,8 @@ class _Mirror:
 
 
 class _Arrivals:
-    """When records of each partition arrive."""
+    """A consumer that notes when records of each partition arrive. A context manager, which waits for the first
+    ones."""
 
     def __init__(self, cluster: SandboxCluster, partitions: int) -> None:
         self._reader = Consumer(
@@ -149,7 +155,8 @@ class _Arrivals:
             time.sleep(0.05)
 
     def measured(self, name: str, act: Callable[[], object]) -> None:
-        """Does it in the middle of a window, which ends when every partition is copied again. Prints its row."""
+        """Calls ``act`` in the middle of a window, which ends after every partition is copied again. Prints the row of
+        the table."""
         since = time.monotonic()
         time.sleep(2)
         act()
@@ -169,7 +176,7 @@ def _create(cluster: SandboxCluster, partitions: int) -> None:
 
 @contextmanager
 def _writing(cluster: SandboxCluster, partitions: int) -> Iterator[None]:
-    """A record for every partition each 20 ms."""
+    """Writes a record to every partition every 20 ms while the context lasts."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0, "log_level": 0})
     stop = threading.Event()
 

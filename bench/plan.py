@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SYSTEMS = ("floor", "mirror", "mm2", "mm1")
 SIDES = ("source", "destination")
 FAR_MS = 200.0
-"""The round trip that is added to workloads with ``far``."""
+"""Round trip in ms that is added for workloads with ``far``."""
 CODECS = ("none", "lz4", "zstd")
 
 _SIZES = {"1KB": 1_024, "16KB": 16_384, "1MB": 1_000_000}
@@ -41,14 +41,14 @@ _TOTAL_BYTES = {
     "16KB": {"none": 9_200_000_000, "lz4": 9_000_000_000, "zstd": 3_400_000_000},
     "1MB": {"none": 9_200_000_000, "lz4": 9_200_000_000, "zstd": 3_600_000_000},
 }
-"""Bytes that MirrorMaker 2 copied in 45 s or more on 2 cores: 20 s are its warm-up (``measure.WARM``), 20 s are
-measured. But for 16 KB and 1 MB uncompressed, of which it copies 350 MB/s: there is no room for as much in memory, and
-the run complains."""
+"""Batch size -> codec -> stored bytes to make. MirrorMaker 2 copied as many in 45 s or more on 2 cores: 20 s are its
+warm-up (``measure.WARM``), and 20 s are measured. The exceptions are 16 KB and 1 MB uncompressed, of which it copies
+350 MB/s: there is not enough memory for that much, and the run complains."""
 _WITHOUT_JVM = 0.25
-"""The fraction of that if no JVM is measured: mirror needs no more."""
+"""Fraction of these bytes if no JVM is measured. Mirror needs no more."""
 _TLS_PARTITIONS = 1_000
 _FAR_BYTES = {1: 3_600_000_000, 64: 6_500_000_000}
-"""Partitions of workloads with ``far`` -> bytes; likewise."""
+"""Number of partitions of workloads with ``far`` -> stored bytes to make."""
 _MANY_PARTITIONS = ("1KB", "16KB")
 _QUICK = "16KB-lz4-64p"
 _REPEAT, _REPEAT_QUICK = 5.0, 3.0
@@ -59,17 +59,17 @@ LATENCY = "latency"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Data of one shape.
+    """The data that every system copies.
 
     Attributes:
         size: name of the batch size: 1KB, 16KB or 1MB.
         codec: compression of the batches, as Kafka names it.
-        partitions: of the topic.
-        batch_bytes: intended size of a stored batch, header and compressed records.
+        partitions: number of partitions of the topic.
+        batch_bytes: intended size of a stored batch, with header and compressed records.
         record_bytes: size of each record's value.
-        total_bytes: stored bytes to make, about.
-        tls: the clusters that copiers speak TLS to: ``source``, ``destination`` or both.
-        far: the clusters to which a round trip takes ``FAR_MS`` longer.
+        total_bytes: stored bytes to make, approximately.
+        tls: clusters to which the copiers connect with TLS: ``source``, ``destination`` or both.
+        far: clusters to which a round trip takes ``FAR_MS`` longer.
     """
 
     size: str
@@ -83,35 +83,37 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """Its name in tables, e.g. ``16KB-lz4-64p``, ``16KB-lz4-64p-tls`` or ``16KB-lz4-64p-far-source``."""
+        """Name in tables, e.g. ``16KB-lz4-64p``, ``16KB-lz4-64p-tls`` or ``16KB-lz4-64p-far-source``."""
         kinds = (("tls", self.tls), ("far", self.far))
         what = ["-".join(["", kind, *(sides if sides != SIDES else ())]) for kind, sides in kinds if sides]
         return f"{self.size}-{self.codec}-{self.partitions}p{''.join(what)}"
 
     @property
     def topic(self) -> str:
-        """The topic that holds it, the same on both sides."""
+        """Name of its topic on both sides."""
         return f"bench.{self.name}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One case of the cost of exactness.
+    """A case of the cost of exactness, of long round trips, or of many partitions. Mirror only.
 
     Attributes:
-        name: in tables and selections.
+        name: name in tables and selections.
         what: the case in words.
-        partitions: of the topic.
-        total_bytes: stored bytes to make, about.
-        records_per_transaction: records of a partition before each marker; 0: no transactions.
-        age_s: age of the records.
-        round_trip_ms: to the clusters in ``far``; 0: nothing is added to the machine's own.
+        partitions: number of partitions of the topic.
+        total_bytes: stored bytes to make, approximately.
+        records_per_transaction: number of records of a partition before each marker; 0: no transactions.
+        age_s: age of the records in seconds.
+        round_trip_ms: round trip to the clusters in ``far``; 0: nothing is added to that of the machine.
         far: ``source``, ``destination`` or both.
-        many: True if the cost is measured once all is copied, and the time until all partitions are active.
-        records_per_s: written meanwhile, into ``written_partitions`` of them in turn.
-        large_share: share of the bytes that is in batches of four times the size, and of twice what the destination
-            takes, so that they have to be cut in pieces.
-        flow: settings of mirror's flow.
+        many: True to measure the time until all partitions are active, and the cost once everything is copied.
+        records_per_s: records per second that are written meanwhile, to ``written_partitions`` of the partitions in
+            turn.
+        written_partitions: see ``records_per_s``.
+        large_share: share of the bytes in batches that are four times as large, which is twice what the destination
+            takes. They have to be cut in pieces.
+        flow: further settings of mirror's flow.
     """
 
     name: str
@@ -130,7 +132,7 @@ class Case:
 
     @property
     def topic(self) -> str:
-        """The topic that holds it, the same on both sides."""
+        """Name of its topic on both sides."""
         return f"bench.{self.name}"
 
 
@@ -185,23 +187,23 @@ CASES = (
         total_bytes=163_840_000,
     ),
 )  # fmt: skip
-"""The cost of exactness, of long round trips, and of many partitions."""
+"""All cases: of the cost of exactness, of long round trips, and of many partitions."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One run.
+    """What a run measures.
 
     Attributes:
-        kind: ``full``, ``quick`` or ``selection``; goes into the results.
-        workloads: in the order in which they are run.
-        systems: likewise.
-        latency: True if latency is measured too.
-        cases: of the cost of exactness.
-        repeat: runs of the floor and of mirror per workload.
+        kind: ``full``, ``quick`` or ``selection``, for the results.
+        workloads: the workloads, in the order in which they are measured.
+        systems: the systems, in the order in which they are measured.
+        latency: True if latency is measured as well.
+        cases: the cases that are measured.
+        repeat: number of measurements of the floor and of mirror for each workload.
         flow: further settings of mirror's flow.
-        out: folder of the results.
-        unfinished: folder of what there is of them before the end.
+        out: folder for the results at the end.
+        unfinished: folder for the results until then.
     """
 
     kind: str
@@ -216,8 +218,9 @@ class Plan:
 
 
 def all_workloads() -> list[Workload]:
-    """Returns all sizes and codecs with 8 partitions, small batches also with 64; and one of these over TLS (to both
-    sides, to the source, with 1,000 partitions) and over a long link to the source (also with one partition)."""
+    """Returns all workloads: all batch sizes and codecs with 8 partitions, 1 KB and 16 KB also with 64; and one of
+    these over TLS (to both sides, to the source only, and with 1,000 partitions) and over a long link to the source
+    (with 64 partitions and with one)."""
     made = [_workload(size, codec, 8) for size in _SIZES for codec in CODECS]
     made += [_workload(size, codec, 64) for size in _MANY_PARTITIONS for codec in CODECS]
     small = _workload("16KB", "lz4", 64)
@@ -230,10 +233,10 @@ def all_workloads() -> list[Workload]:
 
 
 def from_environment(environ: Mapping[str, str]) -> Plan:
-    """Returns the run that the environment asks for.
+    """Returns the plan that the environment variables describe.
 
     Raises:
-        BenchError: a value is invalid, or selects nothing.
+        BenchError: a value is invalid, or nothing is selected.
     """
     quick = environ.get("BENCH_QUICK", "") not in ("", "0")
     narrowed = any(environ.get(name) for name in _NARROWING)

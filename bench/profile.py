@@ -2,11 +2,11 @@
 
     BENCH_ONLY=16KB-lz4-64p python -m bench.profile
 
-Writes raw stacks, a flame graph and perf's report to build/profile, and prints the hottest places. Works on what
-``bench.lab`` holds, if anything. BENCH_NATIVE=1 lets py-spy look into compiled code too (slower).
+Writes raw stacks, a flame graph and perf's report to build/profile, and prints the hottest places. If ``bench.lab``
+holds a workload, that one is used. With BENCH_NATIVE=1, py-spy also looks into compiled code, which is slower.
 
-py-spy shows the place in the Python code, but counts a thread that waits for a core as running: on a busy machine that
-is mostly after a system call. perf counts CPU only, and separates the kernel's share from the interpreter's.
+py-spy shows the place in the Python code, but counts a thread that waits for a core as running; on a busy machine, that
+is mostly behind a system call. perf counts only CPU, and separates the kernel's share from the interpreter's.
 """
 
 import collections
@@ -39,7 +39,12 @@ _SHOWN = 25
 
 
 class _Profiler:
-    """Attaches to a program once it copies."""
+    """A profiler that attaches to a program once it copies.
+
+    Args:
+        kind: a key of ``_KINDS``.
+        path: file for the profile.
+    """
 
     def __init__(self, kind: str, path: Path) -> None:
         self._kind = kind
@@ -47,16 +52,16 @@ class _Profiler:
         self._run: subprocess.Popen[bytes] | None = None
 
     def watch(self, program: Program, text: str) -> None:
-        """Attach once the copy is being measured; ``copying.measure`` calls this at every look."""
+        """Attaches the profiler once the copy is being measured. ``copying.measure`` calls this at every look."""
         if self._run is None and text.startswith(Step.MEASURING.value):
             command = self._perf(program.copying_pid) if self._kind == PERF else self._py_spy(program.copying_pid)
             self._run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def wait(self) -> None:
-        """Wait for the profiler, which ends by itself when the program does.
+        """Waits for the profiler, which ends by itself when the program ends.
 
         Raises:
-            BenchError: it wrote nothing.
+            BenchError: it has written nothing.
         """
         if self._run is not None:
             self._run.wait(_LONGEST_S + 30)
@@ -70,7 +75,7 @@ class _Profiler:
             str(Path(sys.executable).with_name("py-spy")), "record", "-r", str(_RATE_PER_S), "-d", str(_LONGEST_S),
             "-f", self._kind, "-o", str(self._path), "-p", str(pid),
         ]  # fmt: skip
-        # To unwind compiled code, it has to stop the process; otherwise it reads the process without stopping it.
+        # py-spy has to stop the process to unwind compiled code. Without that, it reads the running process.
         return [*command, "--native" if os.environ.get("BENCH_NATIVE") else "--nonblocking"]
 
     def _perf(self, pid: int) -> list[str]:
@@ -92,10 +97,13 @@ class _Profiler:
 
 
 def hottest(stacks: Iterable[str]) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
-    """Computes from raw stacks (``a;b;c 12``) each place's own share of all samples, and its share with its callees.
+    """Computes each place's own share of all samples, and its share with everything that it calls.
+
+    Args:
+        stacks: raw stacks: lines like ``a;b;c 12``.
 
     Returns:
-        Two lists of place and share (0 to 1), largest first.
+        Both as lists of (place, share from 0 to 1), largest share first.
     """
     own: collections.Counter[str] = collections.Counter()
     whole: collections.Counter[str] = collections.Counter()
@@ -115,7 +123,15 @@ def hottest(stacks: Iterable[str]) -> tuple[list[tuple[str, float]], list[tuple[
 
 
 def profile(workload: Workload, held: Stored, source: Side, destination: Side, started: Programs) -> None:
-    """Run one copy per kind of profile, then print their results."""
+    """Makes one copy for each kind of profile, and prints the results.
+
+    Args:
+        workload: the workload.
+        held: its contents at the source.
+        source: the source.
+        destination: the destination.
+        started: starts the programs.
+    """
     FOLDER.mkdir(parents=True, exist_ok=True)
     copier = Mirror(plan.from_environment(os.environ).flow)
     for kind, suffix in _KINDS.items():
@@ -144,7 +160,7 @@ def _path(workload: Workload, suffix: str) -> Path:
 
 
 def main() -> int:
-    """Run the profiles; returns the exit code."""
+    """Makes the profiles, and returns the exit code."""
     return exit_code_of(_main)
 
 

@@ -1,8 +1,9 @@
-"""What larger batches cost and bring (``mode``): batches of one record, copied as they are and in larger ones, in turn.
+"""Measures what it costs and saves to merge small batches into larger ones (``mode``). Batches of one record are copied
+alternately as they are and in larger ones.
 
     python -m bench.rebatching [ROUNDS]        (3; some ten minutes)
 
-``mode: auto`` makes larger batches of those below the size at which that is cheaper: its rule
+``mode: auto`` merges batches below the size at which that is cheaper. Its limit
 (``mirror.service.config.resolve.REBATCHED_BELOW``) comes from this table.
 """
 
@@ -27,13 +28,13 @@ __all__ = ["main"]
 
 ROUNDS = 3
 BATCHES = 120_000
-"""Of each size."""
+"""Number of batches of each size."""
 SIZES = (200, 500, 1_000, 2_000, 4_000, 16_000)
-"""Of a batch with a single record, in bytes."""
+"""Sizes of a batch with a single record, in bytes."""
 PARTITIONS = (1, 16)
 MODES = ("shallow", "deep")
 _OVERHEAD = 70
-"""Bytes of a batch that are not its record's value, about."""
+"""Approximate number of bytes of a batch in addition to its record's value."""
 
 
 _HEAD = """\
@@ -42,11 +43,12 @@ _HEAD = """\
 
 
 _Cost = tuple[float, float, float]
-"""Of one copy: batches of the source per second, and CPU in µs for each, of the worker and of the broker."""
+"""Figures of one copy: source batches per second, and the CPU of mirror and of the destination's broker for each batch,
+in µs."""
 
 
 def main(arguments: list[str]) -> int:
-    """Measure all sizes and print the table; returns the exit code."""
+    """Measures all sizes, prints the table, and returns the exit code."""
     return exit_code_of(lambda: _run(int(arguments[0]) if arguments else ROUNDS))
 
 
@@ -81,7 +83,8 @@ def _in_turn(
 
 
 def _cost(run: Measured, held: Stored, broker_s: float) -> _Cost:
-    """The worker from the first data on; the broker over the whole run."""
+    """Returns the figures of a copy. Mirror's CPU counts from the first data on, that of the broker over the whole
+    copy. ``broker_s``: the latter, in seconds."""
     batches = run.bytes / held.mean_batch_bytes
     return batches / run.seconds, run.cpu_s / batches * 1e6, broker_s / BATCHES * 1e6
 
@@ -93,7 +96,7 @@ def _row(size: int, partitions: int, found: dict[str, list[_Cost]]) -> str:
 
 
 def _broker_of(side: Side) -> psutil.Process:
-    """Returns the process of the side's broker: it listens on the side's port."""
+    """Returns the process of a side's broker, by the port on which it listens."""
     port = int(side.bootstrap_servers.rpartition(":")[2])
     for connection in psutil.net_connections("tcp"):
         if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port:
@@ -103,7 +106,7 @@ def _broker_of(side: Side) -> psutil.Process:
 
 @contextmanager
 def _cpu_of(process: psutil.Process) -> Iterator[list[float]]:
-    """A list that has the CPU-seconds of the process in between, at the end."""
+    """Yields a list. At the end of the context, its one element is the CPU of the process in between, in seconds."""
     spent = [0.0]
     before = process.cpu_times()
     yield spent

@@ -1,5 +1,6 @@
-"""One whole run. For each workload: fill, measure every system in turns, delete; then cases and latency. Results are
-written after each: those of a complete run aside, until it has come to its end."""
+"""A whole run of the benchmark. Each workload is loaded, every system is measured on it, and it is deleted; then
+come the cases and the latency. Results are written after each: into another folder until the run has come to its
+end."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -26,17 +27,18 @@ from lab.console import Progress
 __all__ = ["report", "run"]
 
 _IN_TURN = ("floor", "mirror")
-"""Always measured several times. The others take up to a minute each: once, unless a bound is against their figure."""
+"""Systems that are always measured several times. The others take up to a minute each, and are measured once, unless a
+bound is a ratio to their figure."""
 NOTHING = Stored(batches=0, records=0, bytes=0)
 
 
 def run(plan: Plan, progress: Progress) -> Results:
-    """Carry out a plan and write its results.
+    """Carries out a plan, writes the results, and returns them.
 
-    A system that fails on a workload gets a row that says so; the others go on.
+    If a system fails on a workload, its row says so, and the others are measured.
 
     Raises:
-        BenchError: nothing can be measured at all (no disk, no loader).
+        BenchError: nothing can be measured at all, for example because there is no room for the data.
     """
     room.find(os.environ)
     found = Results(
@@ -77,7 +79,7 @@ class _Bench:
         self._copiers = [copier for copier in made if copier.name in plan.systems]
 
     def workload(self, workload: Workload) -> None:
-        """Fill, measure every system, delete."""
+        """Loads a workload, measures every system on it, and deletes it."""
         self._progress.step(f"{workload.name}: filling the source with {workload.total_bytes / 1e9:.2f} GB")
         try:
             held = loading.fill(workload, self._source, self._programs)
@@ -95,7 +97,7 @@ class _Bench:
         self.save()
 
     def cases(self) -> None:
-        """Measure all cases. Those that a bound compares are measured together, when the last of them is due."""
+        """Measures all cases. Those that a bound compares are measured together, when the last of them is due."""
         compared = [case for case in self._plan.cases if bounds.judges(case)]
         for case in self._plan.cases:
             if case.many:
@@ -126,7 +128,7 @@ class _Bench:
         self.save()
 
     def _exact(self, cases: Sequence[Case], *, turns: int) -> None:
-        """Measure cases of the cost of exactness, in turns: a pair of theirs is of one turn."""
+        """Measures cases of the cost of exactness, alternately. ``turns``: number of measurements of each."""
         held: dict[str, Stored] = {}
         runs: dict[str, list[Measured]] = {case.name: [] for case in cases}
         failed: dict[str, Cost] = {}
@@ -166,7 +168,7 @@ class _Bench:
         return Cost(case=case.name, what=case.what, partitions=case.partitions, error=str(error))
 
     def latency(self) -> None:
-        """Measure the latency of the source itself, then of every copier."""
+        """Measures the latency of the source itself, then of every copier."""
         copiers: list[Copier | None] = [None, *self._copiers]
         for copier in copiers:
             name = copier.name if copier else "source"
@@ -185,7 +187,7 @@ class _Bench:
             self.save()
 
     def save(self) -> None:
-        """Write the results so far, in all formats."""
+        """Writes the results so far, in all formats."""
         if not (self._found.rows or self._found.latency or self._found.costs):
             return
         folder = self._plan.out if self._found.complete else self._plan.unfinished
@@ -195,15 +197,15 @@ class _Bench:
             chart.draw(self._found, folder / "compare.svg")
 
     def _measure(self, workload: Workload, held: Stored) -> None:
-        """Measure every system, in turns: what disturbs a shared machine for a minute then disturbs floor and mirror
-        alike, and not all runs of one of them.
+        """Measures every system, in turns. So if something disturbs a shared machine for a minute, it disturbs floor
+        and mirror alike, and not all measurements of one of them.
         """
         segments = self._source.segments(workload.topic, workload.partitions)
         copiers = {copier.name: copier for copier in self._copiers}
         runs: dict[str, list[Measured]] = {system: [] for system in self._measured(workload)}
         failed: dict[str, str] = {}
         for turn in range(self._plan.repeat):
-            # In the other order every second time: none always comes right after the filling, or after a JVM.
+            # In the reverse order every second time, so that no system always comes right after the filling or a JVM.
             for system in runs if turn % 2 == 0 else reversed(runs):
                 again = system in _IN_TURN or bounds.compares(system, workload)
                 if system in failed or (turn and not again):
@@ -224,7 +226,7 @@ class _Bench:
                 self._add(system, workload, held, measured)
 
     def _measured(self, workload: Workload) -> list[str]:
-        """Returns the systems that are measured on a workload: not all of them speak TLS."""
+        """Returns the systems that are measured on a workload. Not all are measured over TLS and over long links."""
         but = {one.name for one in self._copiers if (workload.tls or workload.far) and not one.everywhere}
         return [system for system in self._plan.systems if system not in but]
 
@@ -248,7 +250,7 @@ class _Bench:
 
 
 def report(found: Results, plan: Plan, show: Callable[..., None]) -> None:
-    """Show the tables at the end."""
+    """Shows the tables at the end. ``show``: prints a table."""
     if found.rows:
         show(table.workloads(found))
     if found.costs:

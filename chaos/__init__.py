@@ -1,4 +1,4 @@
-"""Injects faults on real brokers: every scenario ends with a comparison of both sides, record by record.
+"""Injects faults into real brokers and mirrors. Every scenario ends with a comparison of both sides, record by record.
 
-``python -m chaos`` runs it; ``plan`` lists the environment variables that it reads.
+``python -m chaos`` runs the suite; ``chaos.suite.plan`` lists the environment variables that it reads.
 """

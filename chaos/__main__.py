@@ -14,9 +14,10 @@ from mirror.sandbox import SandboxError
 
 
 def main() -> int:
-    """Run the plan that the environment asks for; returns 0 if everything held."""
+    """Runs the plan that the environment variables describe. Returns the exit code: 0 if every scenario held, 130 if
+    the run was interrupted, otherwise 1."""
     no_arguments("chaos", plan_text)
-    signal.signal(signal.SIGTERM, _interrupted)  # like Ctrl-C: everything that was started ends, results are kept
+    signal.signal(signal.SIGTERM, _interrupted)  # like Ctrl-C: all processes are ended, and the results are kept
     try:
         plan = from_environment(os.environ)
         with Progress() as progress:

@@ -1,6 +1,6 @@
-"""Scenarios, and the register of all of them.
+"""Scenarios, and the register of all scenarios.
 
-A scenario is one function that does the damage:
+A scenario is a function that causes the fault:
 
     @scenario("worker-kill", group="Processes", full=50, per_stage=10, struck=(WORKER_KILLED,),
               does="kill -9 of a worker at a random moment")
@@ -10,11 +10,11 @@ A scenario is one function that does the damage:
             stage.mirror.kill_worker()
             stage.recovered()
 
-When it is called, the stream and the mirror run and copying goes on (unless it asked for a ``bare`` stage). When it
-returns, the harness ends the stream, waits until the mirror has caught up, stops it and compares both sides.
+When it is called, the stream and the mirror run, and records are being copied (unless the stage is ``bare``). When it
+returns, the harness ends the stream, waits until the mirror has caught up, stops it, and compares both sides.
 
-``struck`` is the evidence that each repetition needs (``lab.evidence``); one that lacks some is repeated, at
-most ``TRIES`` times, and does not count. No scenario is without evidence.
+``struck`` is the evidence that each repetition needs (``lab.evidence``). A repetition that lacks some of it does not
+count, and is made again, at most ``TRIES`` times. A scenario without evidence is refused.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,16 +35,16 @@ Act = Callable[["Stage"], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The pair of clusters that a scenario needs. Scenarios of equal shape share one.
+    """The pair of clusters that a scenario needs. Scenarios of equal shape share a pair.
 
     Attributes:
-        brokers: of each side.
-        source, destination: broker properties beyond the harness's own, as sorted pairs (hashable).
-        version: Kafka's; empty for the sandbox's default.
-        destination_version: the destination's, if it is another one.
-        proxied: True if the mirror reaches both sides through proxies that fail on demand.
-        authorized: True if both sides use Kafka's own authorizer, to which the mirror is another host than everybody
-            else (``chaos.play.rights``); proxied, too.
+        brokers: number of brokers of each side.
+        source, destination: broker properties in addition to the harness's own, as sorted pairs (hashable).
+        version: version of Kafka; empty: the sandbox's default.
+        destination_version: version of the destination; empty: that of the source.
+        proxied: True if the mirror connects to both sides through proxies that fail on demand.
+        authorized: True if both sides use Kafka's own authorizer, for which the mirror comes from another host than all
+            other clients (``chaos.play.rights``). Requires ``proxied``.
     """
 
     brokers: int = 3
@@ -56,9 +56,11 @@ class Shape:
     authorized: bool = False
 
     def joined(self, other: "Shape") -> "Shape":
-        """Returns a shape that serves the scenarios of both: it has the properties of both, and a proxy to be bypassed.
+        """Returns a shape that suits the scenarios of both shapes: it has the properties of both, and a proxy if one of
+        them has. Scenarios of the other shape bypass the proxy.
 
-        If there is none (another version or number of brokers, or one property with two values): ``other``.
+        If that is not possible (other versions or numbers of brokers, or a property with two values), returns
+        ``other``.
         """
         source, destination = {*self.source, *other.source}, {*self.destination, *other.destination}
         same = ("brokers", "version", "destination_version")
@@ -73,25 +75,25 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One row of the table.
+    """A scenario; one row of the report's table.
 
     Attributes:
-        name: short, unique, stable: CHAOS_ONLY and the results name it.
-        group: Processes, Brokers, Network or Data.
-        does: what happens, in words for the table.
-        act: carries it out.
+        name: short, unique and stable name, for CHAOS_ONLY and the results.
+        group: heading in the report, for example Processes, Brokers, Network or Data.
+        does: what happens, for the report.
+        act: the function that causes the fault.
         struck: the evidence that each repetition needs.
-        full, quick: repetitions of the fault in a full and in a quick run.
-        per_stage: repetitions on one set of topics and one mirror, before both sides are compared.
+        full, quick: number of repetitions of the fault in a full and in a quick run.
+        per_stage: number of repetitions on one stage (one set of topics, one mirror) before both sides are compared.
         shape: the clusters.
-        topics: the topics, with what is streamed into them.
+        topics: the topics, each with the producer that writes into it.
         flow, cluster, top: configuration keys of the mirror's flow, of both its clusters, and of the top level.
-        workers: of the mirror.
+        workers: number of workers of the mirror.
         rate: records per second and topic; for transactional topics, transactions per second.
         bare: True if the act itself creates the topics and starts the stream and the mirror.
-        damages: True if the clusters are of no use afterwards: a broker may not start again with its data.
-        exact: True if equal offsets are expected (otherwise the same records in the same order).
-        acknowledged: True if both sides also have to hold all records acknowledged to the writers.
+        damages: True if the clusters cannot be used afterwards: a broker may not start again with its data.
+        exact: True if equal offsets are expected; False: the same records in the same order.
+        acknowledged: True if both sides also have to hold all records that were acknowledged to the writers.
     """
 
     name: str
@@ -120,12 +122,13 @@ class Scenario:
 
     @property
     def anew(self) -> bool:
-        """True if a repetition that did not strike is repeated on a new stage: its act is not done twice on one."""
+        """True if a repetition that did not strike is made again on a new stage, since the act can be done only once on
+        a stage."""
         return self.per_stage == 1
 
 
 TRIES = 5
-"""Tries of one repetition in a row: a fault that strikes in none of them fails its scenario."""
+"""Maximum number of tries of one repetition. If the fault strikes in none of them, the scenario fails."""
 
 SCENARIOS: dict[str, Scenario] = {}
 """All registered scenarios, in the order of the table."""
@@ -134,7 +137,7 @@ SCENARIOS: dict[str, Scenario] = {}
 def scenario(
     name: str, *, group: str, does: str, struck: tuple[Evidence, ...], **more: object
 ) -> Callable[[Act], Act]:  # fmt: skip
-    """Register the decorated function as a scenario; ``more`` are further fields of ``Scenario``."""
+    """Registers the decorated function as a scenario. Arguments: fields of ``Scenario``."""
 
     def register(act: Act) -> Act:
         assert name not in SCENARIOS, name

@@ -9,24 +9,24 @@ from chaos.errors import ChaosError
 __all__ = ["LONGEST_S", "NOW_AND_THEN_S", "PATIENCE_S", "Patience", "until"]
 
 PATIENCE_S = 150.0
-"""Longer than anything takes on a loaded machine: a wait that reaches it is in vain."""
+"""Default timeout in seconds. It is longer than anything takes on a loaded machine."""
 
 LONGEST_S = 600.0
-"""No wait takes longer, even while something moves."""
+"""Maximum time of a wait in seconds, even if something keeps moving."""
 
 NOW_AND_THEN_S = 0.15
-"""Pause between looks that need no exact moment: each look asks all brokers, on a machine that is busy."""
+"""Pause in seconds between looks that need not find the exact moment: each look asks all brokers of a busy machine."""
 
 _LOOK_EVERY_S = 0.05
 T = TypeVar("T")
 
 
 class Patience:
-    """How long something is waited for: the time starts over whenever it moves, up to ``LONGEST_S`` in all. Slow is not
-    stuck.
+    """The timeout of a wait. It starts again whenever something has moved, since slow is not stuck; ``LONGEST_S`` is
+    the limit in total.
 
     Args:
-        timeout_s: how long without a move.
+        timeout_s: longest time without a move.
     """
 
     def __init__(self, timeout_s: float = PATIENCE_S) -> None:
@@ -36,17 +36,17 @@ class Patience:
         self._last_at = self._began_at + max(timeout_s, LONGEST_S)
 
     def moved(self) -> None:
-        """It moved."""
+        """Notes that something has moved: the timeout starts again."""
         self._deadline_at = time.monotonic() + self._timeout_s
 
     @property
     def waited_s(self) -> float:
-        """Seconds since the beginning."""
+        """Seconds since the wait began."""
         return time.monotonic() - self._began_at
 
     @property
     def over(self) -> bool:
-        """True if it is not waited for any longer."""
+        """True if the timeout has expired."""
         return time.monotonic() > min(self._deadline_at, self._last_at)
 
 
@@ -58,17 +58,18 @@ def until(
     moving: Callable[[], object] | None = None,
     every_s: float = _LOOK_EVERY_S,
 ) -> T:
-    """Look until the condition holds; returns its value.
+    """Waits until a condition holds, and returns its value.
 
     Args:
-        condition: holds when it is true.
-        what: the thing waited for, in words; a function is called only when the time is over.
-        timeout_s: how long to wait.
-        moving: whenever its value changes, the time starts over, up to ``LONGEST_S`` in all: slow is not stuck.
+        condition: holds when it returns something true.
+        what: what is waited for, for the message. A function is called only when the timeout has expired.
+        timeout_s: the timeout.
+        moving: returns a value whose change starts the timeout again, since slow is not stuck; ``LONGEST_S`` is the
+            limit in total.
         every_s: pause between two looks.
 
     Raises:
-        ChaosError: the time is over.
+        ChaosError: the timeout has expired.
     """
     patience = Patience(timeout_s)
     seen = moving() if moving else None

@@ -1,1 +1,2 @@
-"""What the benchmark and the failure suite share: a network that fails on order, evidence, and a console."""
+"""Code that the benchmark and the failure suite share: a network that fails on demand, the record of evidence, and a
+console."""

@@ -13,7 +13,8 @@ __all__ = ["Progress", "no_arguments"]
 
 
 def no_arguments(program: str, about: str | None) -> None:
-    """Refuse all arguments, as the environment chooses; ``--help`` prints ``about``. Both end the process."""
+    """Parses the command line of a program that takes no arguments, since its settings are environment variables.
+    ``--help`` prints ``about`` and ends the process; any other argument ends it with an error."""
     parser = argparse.ArgumentParser(
         prog=f"python -m {program}", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -21,7 +22,7 @@ def no_arguments(program: str, about: str | None) -> None:
 
 
 class Progress:
-    """Shows what is going on, with the time since the start."""
+    """Shows the current step, and the time since the start."""
 
     def __init__(self) -> None:
         # Without a terminal, rich would take 80 columns: less than a table needs.
@@ -33,7 +34,7 @@ class Progress:
             self._status = self._console.status("")
 
     def step(self, text: str) -> None:
-        """Begin a step."""
+        """Begins a step, and shows its name."""
         self._step = text
         if self._status:
             self._status.update(text)
@@ -41,16 +42,16 @@ class Progress:
             self.line(f"{text} ...")
 
     def detail(self, text: str) -> None:
-        """Show how far the step is; only on a terminal."""
+        """Shows the progress of the current step, on a terminal only."""
         if self._status:
             self._status.update(f"{self._step} [dim]{text}[/]")
 
     def line(self, text: str) -> None:
-        """Print a line that stays."""
+        """Prints a line that stays on the screen, with the time."""
         self._console.print(f"[dim]{self._clock()}[/] {text}", soft_wrap=True, highlight=False)
 
     def show(self, what: RenderableType) -> None:
-        """Print a table that stays."""
+        """Prints a table that stays on the screen."""
         self._console.print(what)
 
     def __enter__(self) -> Self:

@@ -1,8 +1,9 @@
-"""The evidence that a fault struck, and the record of evidence.
+"""The evidence that a fault has struck, and the record of evidence.
 
-A scenario names its evidence (``Scenario.struck``). The harness notes it when the fault's other end shows it: the
-proxy, the brokers, the group's coordinator, the kernel, the supervisor that reaped a worker. A repetition that lacks
-some of its evidence did not strike: it is repeated, and does not count.
+A scenario names the evidence that it needs (``Scenario.struck``). The harness notes evidence when another party than
+the one that caused the fault shows it: the proxy, the brokers, the group's coordinator, the kernel, or the supervisor
+that reaped a worker. If a repetition lacks some of its evidence, the fault did not strike. Such a repetition does not
+count, and is made again.
 """
 
 import threading
@@ -16,11 +17,11 @@ __all__ = ["Evidence", "Record", "missing"]
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One thing that has to be seen.
+    """A sign that a fault has struck.
 
     Attributes:
-        name: in the report, and in messages.
-        known: who shows it, in words.
+        name: its name in the report and in messages.
+        known: who or what shows it, in words.
         least: how often it has to be seen in one repetition.
     """
 
@@ -29,7 +30,7 @@ class Evidence:
     least: int = 1
 
     def times(self, least: int) -> "Evidence":
-        """Returns the same evidence, to be seen ``least`` times."""
+        """Returns the same evidence, which has to be seen at least ``least`` times."""
         return replace(self, least=least)
 
     def __str__(self) -> str:
@@ -37,20 +38,21 @@ class Evidence:
 
 
 class Record:
-    """The evidence that was seen, with times. Any thread may write to it."""
+    """The evidence that was seen, with times. All methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[float, str, int]] = []
         self._turn = threading.Lock()
 
     def note(self, what: Evidence, count: int = 1) -> None:
-        """Note that it was seen just now, ``count`` times; 0 times notes nothing."""
+        """Notes that evidence was seen just now, ``count`` times. A count of 0 notes nothing."""
         if count > 0:
             with self._turn:
                 self._seen.append((time.monotonic(), what.name, count))
 
     def since(self, at: float) -> Counter[str]:
-        """Returns how often each was seen since that time (monotonic)."""
+        """Returns name of the evidence -> how often it was seen since a time. ``at``: seconds of the monotonic
+        clock."""
         found: Counter[str] = Counter()
         with self._turn:
             for seen_at, name, count in self._seen:
@@ -60,7 +62,12 @@ class Record:
 
 
 def missing(needed: Iterable[Evidence], seen: Counter[str]) -> list[str]:
-    """Returns the evidence that was not seen often enough, in words."""
+    """Returns the evidence that was not seen often enough, in words.
+
+    Args:
+        needed: the evidence that has to be seen.
+        seen: name of the evidence -> how often it was seen.
+    """
     return [f"{one} was seen {seen[one.name]} times" for one in needed if seen[one.name] < one.least]
 
 

@@ -1,4 +1,5 @@
-"""CPU (to the nanosecond), memory and descriptors of a process and its descendants, read from outside. Linux."""
+"""CPU time (in nanoseconds), memory and descriptors of a process and its descendants, read by another process. Linux
+only."""
 
 import contextlib
 import os
@@ -11,18 +12,18 @@ __all__ = ["FilePages", "cpu_s", "descendants", "descriptors", "peak_rss_bytes",
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _ENTRY = array("Q")
-"""An entry of /proc/PID/pagemap: one for each page."""
+"""Type of an entry of /proc/PID/pagemap, which has one for each page."""
 _PRESENT = 1 << 63
 _OF_FILE = 1 << 61
-"""A page of a file, or of memory that is shared without one."""
+"""Flag of a page that belongs to a file, or to shared memory without a file."""
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def cpu_s(pid: int) -> float:
-    """Returns user and system CPU of a process and all its descendants since they began, in seconds.
+    """Returns the CPU time (user and system) of a process and all its descendants since they began, in seconds.
 
-    A process's own time comes from its CPU clock (nanoseconds; /proc/PID/stat has hundredths of a second).
-    The time of children that have ended comes from /proc/PID/stat (cutime and cstime).
+    A process's own time comes from its CPU clock, which counts nanoseconds (/proc/PID/stat only hundredths of a
+    second). The time of children that have ended comes from /proc/PID/stat (cutime and cstime).
 
     Raises:
         ProcessLookupError: there is no such process.
@@ -35,11 +36,11 @@ def cpu_s(pid: int) -> float:
 
 
 def peak_rss_bytes(pid: int) -> int:
-    """Returns the peak memory of a process and its descendants that run now, in bytes.
+    """Returns the peak memory of a process and those of its descendants that run now, in bytes.
 
-    It is the sum of each one's peak (VmHWM), in which a page of a file that several of them map now (a program, its
-    libraries) counts once: the machine holds it once. Ask once they have worked: shared pages that a process maps only
-    after its peak are taken off as well.
+    The result is the sum of their peaks (VmHWM). A page of a file that several of them map now (a program, its
+    libraries) counts once, since the machine holds it once. Call this when they have done their work: a shared page
+    that a process maps only after its peak is subtracted as well, although the peak does not include it.
 
     Raises:
         ProcessLookupError: there is no such process.
@@ -53,18 +54,21 @@ def peak_rss_bytes(pid: int) -> int:
 
 
 class FilePages:
-    """Pages of files that processes have in memory (proc_pid_maps(5), proc_pid_pagemap(5)): code and constants of
-    programs and libraries, above all. A page that a process has changed is its own, and no page of the file any more.
+    """The pages of files that processes have in memory: mostly code and constants of programs and libraries.
+    See proc_pid_maps(5) and proc_pid_pagemap(5).
+
+    A page that a process has changed is a private copy, and does not count as a page of the file.
 
     Args:
-        pid: of the first process; of one whose pages may not be read, none are known.
+        pid: id of the first process. If its pages may not be read, it counts as having none.
     """
 
     def __init__(self, pid: int) -> None:
         self._known = _file_pages(pid)
 
     def again(self, pid: int) -> int:
-        """Add the pages of one more process. Returns the bytes of those that were known: they would count twice."""
+        """Adds the pages of another process. Returns the bytes of those that were known before: they would otherwise
+        count twice."""
         pages = _file_pages(pid)
         twice = len(pages & self._known)
         self._known |= pages
@@ -72,7 +76,7 @@ class FilePages:
 
 
 def rss_bytes(pid: int) -> int:
-    """Returns the memory of a process as it is now (VmRSS), without its descendants'.
+    """Returns the present memory of a process (VmRSS) without its descendants, in bytes.
 
     Raises:
         ProcessLookupError: there is no such process.
@@ -81,8 +85,8 @@ def rss_bytes(pid: int) -> int:
 
 
 def descriptors(pid: int) -> Counter[str]:
-    """Returns how many descriptors a process has open now, by what they are: ``socket``, ``pipe``, ``anon_inode``, or
-    ``file``.
+    """Returns the number of descriptors that a process has open now, by kind: ``socket``, ``pipe``, ``anon_inode`` and
+    so on; ``file`` for anything with a path.
 
     Raises:
         ProcessLookupError: there is no such process.
@@ -99,7 +103,7 @@ def descriptors(pid: int) -> Counter[str]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Returns the ids of a process's children, their children and so on, as they are now."""
+    """Returns the ids of a process's present children, their children, and so on. Empty if there is no such process."""
     found: list[int] = []
     for task in _listing(Path(f"/proc/{pid}/task")):
         with contextlib.suppress(OSError):
@@ -116,8 +120,8 @@ def _listing(folder: Path) -> list[Path]:
 
 
 def _file_pages(pid: int) -> set[tuple[str, int]]:
-    """Returns the pages of files that a process has in memory now, each by device and inode, and its place in the file
-    in pages."""
+    """Returns the pages of files that a process has in memory now, each as ("device inode", number of the page in the
+    file). Empty if they may not be read."""
     found: set[tuple[str, int]] = set()
     try:
         with Path(f"/proc/{pid}/maps").open() as maps, Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as pagemap:
@@ -135,7 +139,7 @@ def _file_pages(pid: int) -> set[tuple[str, int]]:
                     if entry & _PRESENT and entry & _OF_FILE
                 )
     except OSError:
-        pass  # not ours to look at, or gone: what is not known counts in each process
+        pass  # not permitted, or the process is gone: pages that are not known count once for each process
     return found
 
 
@@ -163,4 +167,4 @@ def _status_kb(pid: int, key: str) -> int:
                 return int(line.split()[1])
     except OSError as error:
         raise ProcessLookupError(pid) from error
-    return 0  # a zombie has none
+    return 0  # a zombie has no memory

@@ -1,1 +1,1 @@
-"""Measurements of the mirror beside the table of workloads: exactness, many partitions, latency."""
+"""Measurements in addition to the workloads: exactness, many partitions, latency, TLS."""

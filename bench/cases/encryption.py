@@ -1,10 +1,10 @@
-"""What TLS costs by itself, in the ways in which Python can do it: the same bytes, read and written by one process.
+"""Measures the cost of TLS alone, for the ways in which Python can do TLS. One process reads or writes the same bytes.
 
     python -m bench.cases.encryption [MB]        (2000)
 
-``socket``: OpenSSL reads and writes the socket (``net.security.tls.TlsSocket``). ``bio``: our code does, and hands the
-bytes to OpenSSL in memory (``ssl.MemoryBIO``), as asyncio does. ``plain``: without TLS. Each is measured three times,
-in turn; the medians count.
+``socket``: OpenSSL reads and writes the socket (``net.security.tls.TlsSocket``). ``bio``: Python code reads and writes
+the socket, and passes the bytes to OpenSSL in memory (``ssl.MemoryBIO``), as asyncio does. ``plain``: without TLS. Each
+is measured three times, alternately; the medians count.
 """
 
 import multiprocessing
@@ -76,7 +76,7 @@ def write_socket(sock: socket.socket, context: ssl.SSLContext, size: int) -> Non
 
 
 class Bio:
-    """TLS in memory, its bytes moved by us."""
+    """A TLS connection in memory, whose bytes are moved by this code."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
         self.sock = sock
@@ -93,12 +93,12 @@ class Bio:
                 self.fill()
 
     def fill(self) -> None:
-        """Takes what has come."""
+        """Waits for bytes from the socket, and passes them to OpenSSL."""
         wait(self.sock)
         self.come.write(self.raw[: self.sock.recv_into(self.raw)])
 
     def flush(self) -> None:
-        """Sends all that is to go."""
+        """Sends everything that OpenSSL has written."""
         while rest := self.go.read():
             view = memoryview(rest)
             while view:
@@ -136,7 +136,14 @@ WAYS: dict[str, tuple[Way, Way]] = {
 
 
 def peer(listener: socket.socket, keystore: Path | None, size: int, *, sends: bool) -> None:
-    """The other side, in a process of its own: sends or takes ``size`` bytes."""
+    """The other side of the connection, in a separate process: sends or receives ``size`` bytes.
+
+    Args:
+        listener: socket that listens.
+        keystore: PEM file with key and certificate; None: without TLS.
+        size: number of bytes.
+        sends: True to send, False to receive.
+    """
     sock, _ = listener.accept()
     with sock:
         if keystore is not None:
@@ -148,11 +155,18 @@ def peer(listener: socket.socket, keystore: Path | None, size: int, *, sends: bo
             some = piece[: min(size, PIECE)]
             size -= sock.send(some) if sends else sock.recv_into(some)
         if not sends:
-            sock.recv(1)  # until it is closed
+            sock.recv(1)  # waits until the other side has closed the connection
 
 
 def cpu_per_gb(way: str, reads: bool, size: int, keys: certificates.Certificates) -> float:
-    """Returns CPU-seconds of this process per GB."""
+    """Measures once, and returns the CPU of this process in seconds per GB.
+
+    Args:
+        way: a key of ``WAYS``.
+        reads: True to read, False to write.
+        size: number of bytes.
+        keys: certificates for the connection.
+    """
     context = ssl.create_default_context(cafile=str(keys.ca))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         keystore = None if way == "plain" else keys.keystore
@@ -173,7 +187,7 @@ def cpu_per_gb(way: str, reads: bool, size: int, keys: certificates.Certificates
 
 
 def main(megabytes: int = 2000) -> None:
-    """See the module's text."""
+    """Measures all ways, and prints the medians. ``megabytes``: size of each measurement, in 10^6 bytes."""
     size = megabytes * 1_000_000
     with certificates.made() as keys:
         found: dict[tuple[str, bool], list[float]] = {}

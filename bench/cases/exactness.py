@@ -1,8 +1,8 @@
-"""The cost of exactness: the same data plain, old, in transactions, and over long round trips. Mirror only.
+"""Measures the cost of exactness: the same data plain, old, in transactions, and over long round trips. Mirror only.
 
-Each case is one topic of 16 KB lz4 batches (or smaller ones, cut by its transactions), copied once. A hole at the
-source becomes a marker at the destination, and data too old for the destination to remember its producer goes one
-batch at a time. Both limit the throughput of a partition by round trips, and these rows show it.
+Each case is a topic of 16 KB lz4 batches, or of smaller ones if transactions end them. A hole at the source becomes
+markers at the destination. If data are so old that the destination may forget their producer, one batch is in flight at
+a time. Both limit the throughput of a partition by round trips, as these rows show.
 """
 
 import dataclasses
@@ -27,16 +27,16 @@ CODEC = "lz4"
 RECORD_BYTES = 1_000
 BATCH_BYTES = 16_384
 LARGE = 4
-"""How many times as large the batches are that the destination does not take."""
+"""Factor by which the batches are larger that the destination does not take."""
 _LOADERS = 2
 _TIMEOUT_S = 300.0
 
 
 def fill(case: Case, source: Side, programs: Programs) -> Stored:
-    """Create the case's topic and fill it; returns its contents. Markers count as records unless offsets are mapped.
+    """Creates the case's topic, fills it, and returns its contents. Markers count as records unless offsets are mapped.
 
     Raises:
-        BenchError: a loader failed, or the topic is empty.
+        BenchError: a loader has failed, or the topic is empty.
     """
     source.create(case.topic, case.partitions)
     written = _load(case, source, programs, BATCH_BYTES, case.total_bytes * (1 - case.large_share))
@@ -49,7 +49,7 @@ def fill(case: Case, source: Side, programs: Programs) -> Stored:
 
 
 def _load(case: Case, source: Side, programs: Programs, batch_bytes: int, total_bytes: float) -> int:
-    """Writes so many bytes in batches of this size. Returns the number of records."""
+    """Writes batches of a size until there are ``total_bytes``. Returns the number of records."""
     loaders = []
     for number in range(min(_LOADERS, case.partitions)):
         partitions = list(range(number, case.partitions, _LOADERS))
@@ -70,10 +70,11 @@ def _load(case: Case, source: Side, programs: Programs, batch_bytes: int, total_
 def measure(
     case: Case, held: Stored, *, source: Side, destination: Side, programs: Programs, flow: Mapping[str, Any]
 ) -> Measured:
-    """Copy the case's topic once.
+    """Copies the case's topic once, and returns the figures. Arguments: see ``copying.measure``; ``flow``: further
+    settings of mirror's flow.
 
     Raises:
-        BenchError: mirror ended, stood still, or was too quick to be measured.
+        BenchError: mirror has ended, stood still, or was too quick to be measured.
     """
     far = case.far if case.round_trip_ms else ()
     job = Job(
@@ -84,13 +85,13 @@ def measure(
     )  # fmt: skip
     copier: Copier = Mirror({**flow, **case.flow})
     config = {"max.message.bytes": str(LARGE // 2 * BATCH_BYTES)} if case.large_share else {}
-    # All of it: what is cut in pieces was written last.
+    # Cases that a bound compares are measured as a whole: the batches that are cut in pieces were written last.
     window = Window() if judges(case) else None
     return copy(copier, job, held, destination=destination, programs=programs, config=config, window=window)
 
 
 def cost(case: Case, held: Stored, runs: Sequence[Measured]) -> Cost:
-    """Returns a row of the results, from the run with the median CPU."""
+    """Returns a row of the results, made from the run with the median CPU. ``held``: the topic's contents."""
     measured = median(runs)
     return Cost(
         case=case.name, what=case.what, partitions=case.partitions, stored_bytes=held.bytes, batches=held.batches,

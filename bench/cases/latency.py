@@ -1,4 +1,4 @@
-"""Measures the time from a record's timestamp until a consumer has it at the destination, at a steady rate."""
+"""Measures the time from a record's timestamp until a consumer of the destination has the record, at a steady rate."""
 
 import contextlib
 import json
@@ -25,19 +25,27 @@ WARM_S = 12.0
 _START_TIMEOUT_S = 120.0
 _KEPT_UP_MS = 2_000
 _LEAST_SHARE = 0.98
-"""What is under way at the end may be missing, and what a busy writer is late with. It counts as what never comes."""
+"""Minimum share of the records that have to arrive. Records may be missing because they are under way at the end, or
+because a busy writer is late. They count as if they never arrived."""
 _SOURCE = "source"
 
 
 def measure(
     copier: Copier | None, *, source: Side, destination: Side, programs: Programs, say: Callable[[str], None]
 ) -> Latency:
-    """Write at the source, copy, and consume at the destination; without a copier consume at the source itself.
+    """Measures the latency of a copier: writes at the source, and consumes at the destination.
 
-    The copier warms up first: records are timed from 12 s after it has caught up, for 20 s.
+    The copier warms up first: records are timed from ``WARM_S`` after it has caught up, for ``SECONDS``.
+
+    Args:
+        copier: the copier; None: consume at the source itself.
+        source: the source.
+        destination: the destination.
+        programs: starts the programs.
+        say: called with the progress, in words.
 
     Raises:
-        BenchError: the copier ended, or did not catch up.
+        BenchError: the copier has ended, or did not catch up.
     """
     name = copier.name if copier else _SOURCE
     for side in (source, destination):
@@ -67,7 +75,7 @@ def measure(
 
 
 def summary(system: str, times_ms: list[float]) -> Latency:
-    """Returns a row of the results. ``times_ms``: of all that was written, as ``all_of`` returns them."""
+    """Returns a row of the results. ``times_ms``: latencies of all records that were written, see ``all_of``."""
     ordered = sorted(times_ms)
     came = [time_ms for time_ms in ordered if math.isfinite(time_ms)]
     return Latency(
@@ -77,12 +85,13 @@ def summary(system: str, times_ms: list[float]) -> Latency:
 
 
 def percentile(ordered: list[float], share: float) -> float:
-    """Returns the smallest value that ``share`` of 100 do not exceed. ``ordered`` is not empty."""
+    """Returns a percentile: the smallest of the values that is not exceeded by ``share`` percent of them. ``ordered``:
+    the values in ascending order, at least one."""
     return ordered[max(0, -(-len(ordered) * round(share * 100) // 10_000) - 1)]
 
 
 def _times(side: Side, running: list[Program], say: Callable[[str], None]) -> list[float]:
-    """Returns the latency in milliseconds of every record that arrives while it is measured."""
+    """Returns the latency in ms of every record that was written while it was measured; see ``all_of``."""
     with consuming(side, TOPIC, range(PARTITIONS)) as consumer:
         _catch_up(consumer, running, say)
         collect(consumer, running, WARM_S)
@@ -92,12 +101,18 @@ def _times(side: Side, running: list[Program], say: Callable[[str], None]) -> li
 
 
 def all_of(times: list[float], written: float, program: Program) -> list[float]:
-    """Returns the times of all records that were written meanwhile: infinite of what has not come.
+    """Returns the latencies of all records that were written: those of the records that have arrived, and infinity for
+    each of the others.
 
-    So a percentile is of what was written, and records that are lost are no better than late ones.
+    So percentiles are about all records that were written, and lost records count as late ones.
+
+    Args:
+        times: latencies of the records that have arrived.
+        written: number of records that were written.
+        program: the program to blame if too many are missing.
 
     Raises:
-        BenchError: too many are missing.
+        BenchError: too many records are missing.
     """
     if len(times) < _LEAST_SHARE * written:
         raise program.failure(f"brought {len(times)} records while {written:.0f} were written")
@@ -106,7 +121,8 @@ def all_of(times: list[float], written: float, program: Program) -> list[float]:
 
 @contextlib.contextmanager
 def consuming(side: Side, topic: str, partitions: Iterable[int], *, newest: bool = False) -> Iterator[Consumer]:
-    """Runs a consumer of these partitions, from their first record on, or only of what is ``newest``."""
+    """Yields a consumer of some partitions. ``newest``: True to begin at the end of each partition, False to begin at
+    offset 0."""
     consumer = Consumer({
         "bootstrap.servers": side.bootstrap_servers, "group.id": "bench-latency", "enable.auto.commit": False,
         "auto.offset.reset": "earliest", "fetch.wait.max.ms": 100, "log_level": 2,
@@ -128,10 +144,16 @@ def _catch_up(consumer: Consumer, running: list[Program], say: Callable[[str], N
 
 
 def collect(consumer: Consumer, running: list[Program], seconds: float) -> list[float]:
-    """Returns the time from its timestamp until now, in ms, of each record that comes within so many seconds.
+    """Consumes for some seconds, and returns the latency of each record in ms: the time from its timestamp until it has
+    arrived.
+
+    Args:
+        consumer: the consumer.
+        running: programs that must not have ended.
+        seconds: how long.
 
     Raises:
-        BenchError: a program has ended, or the consumer failed.
+        BenchError: a program has ended, or the consumer has failed.
     """
     for program in running:
         program.check()

@@ -1,4 +1,4 @@
-"""Measures many partitions: the time until all are active, and the cost while nobody writes, or hardly anybody.
+"""Measures many partitions: the time until all are active, and the cost while few records are written, or none.
 
 Mirror only. The topic is copied first, so that no backlog is measured.
 """
@@ -27,9 +27,9 @@ from lab import procfs
 __all__ = ["MEASURED_S", "measure"]
 
 MEASURED_S = 30.0
-"""Length of the measurement: it includes what happens every 30 s."""
+"""Length of the measurement in seconds. It includes what mirror does every 30 s."""
 _QUIET_S = 10.0
-"""Pause before it: the work that follows a start is over."""
+"""Pause in seconds before the measurement, until the work that follows a start is over."""
 _ACTIVE_TIMEOUT_S = 600.0
 _ASK_EVERY_S = 0.25
 
@@ -38,10 +38,19 @@ def measure(
     case: Case, held: Stored, *, source: Side, destination: Side, programs: Programs, flow: Mapping[str, Any],
     say: Callable[[str], None],
 ) -> Cost:  # fmt: skip
-    """Copy the topic, then measure the CPU of all of mirror's processes at the case's rate of records.
+    """Copies the topic, then measures the CPU of all of mirror's processes at the case's rate of records.
+
+    Args:
+        case: the case.
+        held: the topic's contents at the source.
+        source: the source.
+        destination: the destination.
+        programs: starts the programs.
+        flow: further settings of mirror's flow.
+        say: called with the progress, in words.
 
     Raises:
-        BenchError: mirror ended, or stood still before all was copied.
+        BenchError: mirror has ended, or stood still before everything was copied.
     """
     job = Job(
         topic=case.topic, partitions=case.partitions, codec=exactness.CODEC, source=source.bootstrap_servers,
@@ -85,10 +94,10 @@ def _free_address() -> str:
 
 
 def _until_active(program: Program, address: str, partitions: int, began_at: float) -> float:
-    """Returns the seconds from ``began_at`` until all partitions are active.
+    """Waits until all partitions are active, and returns the time in seconds since ``began_at``.
 
     Raises:
-        BenchError: mirror ended, or they are not in time.
+        BenchError: mirror has ended, or the partitions are not active in time.
     """
     states: Mapping[str, int] = {}
     while states.get("active", 0) < partitions:
@@ -102,7 +111,7 @@ def _until_active(program: Program, address: str, partitions: int, began_at: flo
 
 
 def _states(metrics: str) -> dict[str, int]:
-    """Returns the partitions by state, of the metrics' text."""
+    """Returns state -> number of partitions. ``metrics``: text of mirror's metrics."""
     found: dict[str, int] = {}
     for line in metrics.splitlines():
         if line.startswith("mirror_partitions{"):
@@ -114,7 +123,8 @@ def _states(metrics: str) -> dict[str, int]:
 
 @contextlib.contextmanager
 def _writing(case: Case, job: Job, programs: Programs) -> Iterator[list[Program]]:
-    """Runs the writer of the case, if it has one."""
+    """Runs the writer of the case while the context lasts. Yields the writer in a list, which is empty if the case has
+    none."""
     if not case.records_per_s:
         yield []
         return
@@ -127,17 +137,18 @@ def _writing(case: Case, job: Job, programs: Programs) -> Iterator[list[Program]
 
 
 def _times(case: Case, destination: Side, running: list[Program]) -> list[float]:
-    """Waits for ``MEASURED_S``. Returns the latencies of the records that are written meanwhile, in ms, ordered: see
-    ``latency.all_of``.
+    """Waits for ``MEASURED_S``. Returns the latencies in ms of the records that were written meanwhile, in ascending
+    order (see ``latency.all_of``); empty if the case writes none.
 
     Raises:
-        BenchError: too many of them did not come.
+        BenchError: too many of them did not arrive.
     """
     if not case.records_per_s:
         time.sleep(MEASURED_S)
         return []
     with latency.consuming(destination, case.topic, range(case.written_partitions), newest=True) as consumer:
-        # Until it knows where each partition ends, it gets nothing of what is written: that is not the mirror's.
+        # Warm up first: until the consumer knows the end of each partition, it gets no records, which is not the
+        # mirror's fault.
         latency.collect(consumer, running, latency.WARM_S)
         times = latency.collect(consumer, running, MEASURED_S)
     return sorted(latency.all_of(times, case.records_per_s * MEASURED_S, running[0]))

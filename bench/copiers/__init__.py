@@ -1,1 +1,1 @@
-"""The systems that are measured: a byte relay, the mirror, MirrorMaker 1 and 2."""
+"""The systems that are measured: a byte relay, mirror, MirrorMaker 1 and MirrorMaker 2."""

@@ -1,4 +1,4 @@
-"""Runs one copier on one loaded topic and measures it."""
+"""Runs a copier on a loaded topic, and measures it."""
 
 import dataclasses
 import time
@@ -21,18 +21,18 @@ _STALL_S = 90.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One topic to copy from one cluster to another.
+    """A topic to copy from one cluster to another.
 
     Attributes:
-        topic: its name on both sides.
-        partitions: their number on both sides.
+        topic: name of the topic on both sides.
+        partitions: number of its partitions on both sides.
         codec: compression of its batches, as Kafka names it.
-        source: bootstrap servers.
-        destination: likewise.
-        prompt: True if latency counts, not throughput.
-        tls: the clusters whose ``source`` or ``destination`` above speaks TLS.
-        ca: PEM file with the CA to trust there.
-        far: the clusters to which the way is long.
+        source: bootstrap servers of the source.
+        destination: bootstrap servers of the destination.
+        prompt: True if latency counts, False if throughput counts.
+        tls: clusters whose bootstrap servers above are TLS listeners: ``source``, ``destination`` or both.
+        ca: PEM file with the CA of these listeners.
+        far: clusters to which there is a long link.
     """
 
     topic: str
@@ -51,25 +51,25 @@ class Copier(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in tables and selections."""
+        """Name in tables and selections."""
 
     @property
     def window(self) -> Window:
-        """The part of its copy that is measured."""
+        """The part of the copy that is measured."""
 
     @property
     def supervises(self) -> bool:
-        """True if the program that is started only supervises those that copy."""
+        """True if the program that is started only supervises the processes that copy."""
 
     @property
     def everywhere(self) -> bool:
-        """True if it is measured over TLS and over long links, too."""
+        """True if it is also measured over TLS and over long links."""
 
     def command(self, job: Job, programs: Programs) -> list[str]:
-        """Write its settings; returns the command that runs it in the foreground."""
+        """Writes the copier's settings, and returns the command that runs it in the foreground."""
 
     def end(self, program: Program) -> None:
-        """End it.
+        """Ends the copier.
 
         Raises:
             BenchError: it did not end cleanly.
@@ -80,7 +80,7 @@ def measure(
     copier: Copier, workload: Workload, held: Stored, *, source: Side, destination: Side, programs: Programs,
     watch: Callable[[Program, str], None] = lambda program, text: None,
 ) -> Measured:  # fmt: skip
-    """Copy a topic into an empty one of the same name, and delete the copy.
+    """Copies a topic into an empty one of the same name, deletes the copy, and returns the figures.
 
     Args:
         copier: the system to measure.
@@ -89,10 +89,10 @@ def measure(
         source: the cluster to copy from.
         destination: the cluster to copy to.
         programs: starts the copier.
-        watch: called at every look with the program and a line on how far it is.
+        watch: called at every look with the program and its progress, in words.
 
     Raises:
-        BenchError: the copier ended, stood still, or was too quick to be measured.
+        BenchError: the copier has ended, stood still, or was too quick to be measured.
     """
     job = Job(
         topic=workload.topic, partitions=workload.partitions, codec=workload.codec, tls=workload.tls, ca=source.ca,
@@ -115,8 +115,17 @@ def copy(
     watch: Callable[[Program, str], None] = lambda program, text: None, config: Mapping[str, str] | None = None,
     window: Window | None = None,
 ) -> Measured:  # fmt: skip
-    """Like ``measure``, for a job. ``config``: settings of the topic at the destination. ``window``: instead of the
-    copier's.
+    """Does what ``measure`` does, for a job.
+
+    Args:
+        copier: the system to measure.
+        job: the topic to copy.
+        held: the topic's contents at the source.
+        destination: the cluster to copy to.
+        programs: starts the copier.
+        watch: see ``measure``.
+        config: configs of the topic at the destination.
+        window: the part of the copy that is measured; None: the copier's own.
 
     Raises:
         BenchError: as ``measure``.
@@ -145,10 +154,18 @@ def follow(
     program: Program, interval: Interval, job: Job, held: Stored, destination: Side,
     watch: Callable[[Program, str], None],
 ) -> Interval:  # fmt: skip
-    """Look at the destination until the interval is over; returns the interval.
+    """Looks at the destination until the interval has ended, and returns the interval.
+
+    Args:
+        program: the copier.
+        interval: gets the looks.
+        job: the topic that is copied.
+        held: the topic's contents at the source.
+        destination: the cluster to copy to.
+        watch: see ``measure``.
 
     Raises:
-        BenchError: the program ended, or stood still, or the process that copies was replaced by another.
+        BenchError: the program has ended or stood still, or another process has replaced the one that copied.
     """
     most, moved_at, first = 0, time.monotonic(), 0
     while True:
@@ -156,7 +173,7 @@ def follow(
         before_s = program.cpu_s()
         copied = destination.records(job.topic, job.partitions)
         at = time.monotonic()
-        # The broker's answer dates from some moment between the two readings: so does their mean.
+        # The broker's answer is of some moment between the two readings of the CPU, so take the mean of these.
         step = interval.look(at, copied, (before_s + program.cpu_s()) / 2)
         watch(program, f"{step.value}, {max(0, copied) / held.records:.0%}")
         if step in (Step.MEASURING, Step.DONE):

@@ -29,10 +29,11 @@ _DONE = "received "
 
 
 def measure(programs: Programs, segments: list[Path]) -> Measured:
-    """Relay these files, over and over until they come to 4 GB: a relay, too, starts slowly, and a moment says little.
+    """Relays log segments, repeatedly until they come to 4 GB, and returns the figures of the relay. A relay starts
+    slowly as well, and a short measurement would say little.
 
     Raises:
-        BenchError: one of the three failed.
+        BenchError: one of the three processes has failed.
     """
     listing = programs.write("segments.txt", "\n".join(map(str, _until_enough(segments))))
     with programs.running("receiver", python_module("bench.copiers.floor", "receive")) as receiver:
@@ -52,7 +53,7 @@ def measure(programs: Programs, segments: list[Path]) -> Measured:
 
 
 def _until_enough(segments: list[Path]) -> list[Path]:
-    """Returns as many of them, repeated if necessary, as come to ``LEAST_BYTES``."""
+    """Returns as many of the segments, repeated if necessary, as come to at least ``LEAST_BYTES``."""
     chosen, size = [], 0
     for segment in itertools.cycle(segments):
         if size >= LEAST_BYTES:
@@ -63,7 +64,7 @@ def _until_enough(segments: list[Path]) -> list[Path]:
 
 
 def relay(port: int) -> None:
-    """Accept one connection and forward its bytes; then wait to be ended."""
+    """Accepts one connection, and forwards its bytes to a port. Then waits to be ended."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         _say(f"{_LISTENING}{server.getsockname()[1]}")
         incoming, _ = server.accept()
@@ -71,11 +72,11 @@ def relay(port: int) -> None:
             buffer = memoryview(bytearray(BUFFER_BYTES))
             while size := incoming.recv_into(buffer):
                 outgoing.sendall(buffer[:size])
-    time.sleep(_TIMEOUT_S)  # the harness reads what this process used, then ends it
+    time.sleep(_TIMEOUT_S)  # meanwhile the harness reads the CPU and the memory of this process, then ends it
 
 
 def receive() -> None:
-    """Accept one connection, discard its bytes, and print their number and the time that they took."""
+    """Accepts one connection, discards its bytes, and prints their number and the time that they took."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         _say(f"{_LISTENING}{server.getsockname()[1]}")
         incoming, _ = server.accept()
@@ -88,7 +89,7 @@ def receive() -> None:
 
 
 def send(port: int, listing: Path) -> None:
-    """Send files, one after another."""
+    """Sends files to a port, one after another. ``listing``: file with the paths, one on each line."""
     with socket.create_connection(("127.0.0.1", port)) as outgoing:
         for name in listing.read_text().splitlines():
             with open(name, "rb") as file:

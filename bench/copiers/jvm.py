@@ -1,7 +1,7 @@
-"""Shared by both MirrorMakers: the JVM, its warm-up, and the tuning of their consumers and producers.
+"""What both MirrorMakers share: the JVM, and the tuning of their consumers and producers.
 
-Fetches and batches are large, since that is cheapest; the codec is that of the data, so that the destination holds
-what the source does. For latency the same, but fetches do not wait for bytes and producers linger for 5 ms only.
+Fetches and batches are large, since that is cheapest. The codec is that of the data, so that the destination stores
+what the source does. For latency, fetches do not wait for bytes, and producers linger only for 5 ms.
 """
 
 from collections.abc import Mapping
@@ -16,15 +16,20 @@ OPTIONS = ("-Xms1g", "-Xmx1g", "-XX:+UseParallelGC", "-XX:-UsePerfData", "-Djava
 
 
 def command(classpath: str, main: str, *arguments: str) -> list[str]:
-    """Returns the command that runs a class."""
+    """Returns the command that runs a Java class. ``main``: name of the class; ``arguments``: its arguments."""
     return [java.find(), *OPTIONS, "-cp", classpath, main, *arguments]
 
 
 def consumer(*, prompt: bool, far: bool = False) -> dict[str, str]:
-    """Returns the settings of the consumer at the source. ``far``: to a cluster with a long round trip."""
+    """Returns the settings of the consumer at the source.
+
+    Args:
+        prompt: True if latency counts, False if throughput counts.
+        far: True if there is a long link to the source.
+    """
     return {
         "fetch.max.bytes": "52428800",
-        # All that comes within a round trip. More, as near as that, only costs memory.
+        # Over a long link, as much as arrives within a round trip. Nearby, that much would only cost memory.
         "max.partition.fetch.bytes": "33554432" if far else "4194304",
         "fetch.min.bytes": "1" if prompt else "1048576",
         "fetch.max.wait.ms": "500",
@@ -35,7 +40,8 @@ def consumer(*, prompt: bool, far: bool = False) -> dict[str, str]:
 
 
 def producer(codec: str, *, prompt: bool) -> dict[str, str]:
-    """Returns the settings of the producer at the destination."""
+    """Returns the settings of the producer at the destination. ``prompt``: True if latency counts, False if throughput
+    counts."""
     return {
         "compression.type": codec,
         "acks": "all",
@@ -49,7 +55,7 @@ def producer(codec: str, *, prompt: bool) -> dict[str, str]:
 
 
 def tls(ca: Path | None) -> dict[str, str]:
-    """Returns the settings of any client of a cluster that speaks TLS; ``ca``: PEM file with the CA to trust."""
+    """Returns the settings of a client that connects with TLS. ``ca``: PEM file with the CA to trust."""
     return {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": str(ca)}
 
 

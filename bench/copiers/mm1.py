@@ -1,7 +1,7 @@
 """MirrorMaker 1 of Apache Kafka 3.9.2, the last version that has it: ``kafka-mirror-maker``, tuned for the least CPU.
 
-It does not keep partitions (its producer chooses one for records without a key), so a copy is complete when all records
-are there, in whatever partition.
+It does not keep partitions: its producer chooses one for each record without a key. So a copy is complete when all
+records are there, in whatever partition.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ MAIN = "kafka.tools.MirrorMaker"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MirrorMaker1:
-    """See ``copying.Copier``."""
+    """MirrorMaker 1 as a copier; see ``copying.Copier``."""
 
     name: str = "mm1"
     window: Window = WARM
@@ -30,7 +30,7 @@ class MirrorMaker1:
     everywhere: bool = False
 
     def command(self, job: Job, programs: Programs) -> list[str]:
-        """Write its properties; returns the command that runs it."""
+        """Writes the properties, and returns the command that runs it."""
         group = f"mm1-{uuid.uuid4().hex[:8]}"
         consumer = programs.write("mm1-consumer.properties", jvm.render(consumer_properties(job, group)))
         producer = programs.write("mm1-producer.properties", jvm.render(producer_properties(job)))
@@ -40,12 +40,12 @@ class MirrorMaker1:
         )  # fmt: skip
 
     def end(self, program: Program) -> None:
-        """Kill it: nothing that it would still write is needed."""
+        """Kills it. What it might still write is not needed."""
         program.kill()
 
 
 def consumer_properties(job: Job, group: str) -> dict[str, str]:
-    """Returns the properties of its consumer."""
+    """Returns the properties of MirrorMaker 1's consumer. ``group``: its consumer group."""
     return {
         "bootstrap.servers": job.source,
         "group.id": group,
@@ -55,10 +55,10 @@ def consumer_properties(job: Job, group: str) -> dict[str, str]:
 
 
 def producer_properties(job: Job) -> dict[str, str]:
-    """Returns the properties of its producer."""
+    """Returns the properties of MirrorMaker 1's producer."""
     return {
         "bootstrap.servers": job.destination,
-        # Its own default is 1, from before idempotence made 5 safe.
+        # MirrorMaker 1's own default is 1, from the time before idempotence made 5 safe.
         "max.in.flight.requests.per.connection": "5",
         **jvm.producer(job.codec, prompt=job.prompt),
     }

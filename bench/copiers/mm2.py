@@ -1,6 +1,7 @@
 """MirrorMaker 2 of Apache Kafka 4.3.0: ``connect-mirror-maker`` in dedicated mode, tuned for the least CPU.
 
-Everything that it can do without is off: heartbeats, checkpoints, offset syncs, topic configs and ACLs, refreshing.
+Everything that copying does not need is off: heartbeats, checkpoints, offset syncs, the sync of topic configs and ACLs,
+and refreshing.
 """
 
 import dataclasses
@@ -42,7 +43,7 @@ SETTINGS = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MirrorMaker2:
-    """See ``copying.Copier``."""
+    """MirrorMaker 2 as a copier; see ``copying.Copier``."""
 
     name: str = "mm2"
     window: Window = WARM
@@ -50,17 +51,17 @@ class MirrorMaker2:
     everywhere: bool = True
 
     def command(self, job: Job, programs: Programs) -> list[str]:
-        """Write its properties; returns the command that runs it."""
+        """Writes the properties, and returns the command that runs it."""
         path = programs.write("mm2.properties", jvm.render(properties(job)))
         return jvm.command(jars.classpath_of([("org.apache.kafka", "connect-mirror", VERSION)]), MAIN, str(path))
 
     def end(self, program: Program) -> None:
-        """Kill it: nothing that it would still write is needed."""
+        """Kills it. What it might still write is not needed."""
         program.kill()
 
 
 def properties(job: Job) -> dict[str, str]:
-    """Returns its whole configuration."""
+    """Returns MirrorMaker 2's whole configuration."""
     consumer = jvm.consumer(prompt=job.prompt, far=bool(job.far))
     return {
         "clusters": "source, destination",

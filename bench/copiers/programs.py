@@ -1,4 +1,4 @@
-"""Programs that a run starts: each ends with the harness, however that ends, and each has a log."""
+"""Programs that a run starts. Each has a log, and ends with the harness, however the harness ends."""
 
 import contextlib
 import signal
@@ -19,13 +19,13 @@ _TAIL_LINES = 15
 
 
 class Program:
-    """One running program.
+    """A running program.
 
     Attributes:
-        name: in messages.
+        name: its name in messages.
         pid: its process id.
-        log_path: its output.
-        supervises: True if not it but its children copy.
+        log_path: file with its output.
+        supervises: True if the program only supervises its children, which copy.
     """
 
     def __init__(self, name: str, process: Process, log_path: Path, *, supervises: bool = False) -> None:
@@ -37,10 +37,10 @@ class Program:
 
     @property
     def copying_pid(self) -> int:
-        """The process that copies, or the first of them.
+        """Process id of the process that copies, or of the first one.
 
         Raises:
-            BenchError: it supervises, and has no child.
+            BenchError: the program supervises, and has no child.
         """
         if not self.supervises:
             return self.pid
@@ -49,33 +49,34 @@ class Program:
         raise self.failure("has no worker; or this kernel does not tell of children (/proc/PID/task/TID/children)")
 
     def check(self) -> None:
-        """Raise if it has ended.
+        """Checks that the program runs.
 
         Raises:
-            BenchError: it has ended; with the end of its log.
+            BenchError: the program has ended. The message has the end of its log.
         """
         code = self._process.poll()
         if code is not None:
             raise self.failure(f"ended with exit code {code}")
 
     def failure(self, what: str) -> BenchError:
-        """Returns an error about this program, with the end of its log."""
+        """Returns an error about this program, with the end of its log. ``what``: what it did, in words."""
         lines = self.log_path.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
         return BenchError(f"{self.name} {what}; the end of its log:\n    " + "\n    ".join(lines), "see the log above")
 
     def cpu_s(self) -> float:
-        """Returns its CPU so far, in seconds, descendants included: an operator pays for all of it."""
+        """Returns the CPU so far in seconds, including descendants: an operator pays for all of it."""
         return procfs.cpu_s(self.pid)
 
     def peak_rss_bytes(self) -> int:
-        """Returns its peak memory, descendants included: an operator pays for all of it, whichever process copies."""
+        """Returns the peak memory in bytes, including descendants: an operator pays for all of it, whichever process
+        copies."""
         return procfs.peak_rss_bytes(self.pid)
 
     def wait(self, timeout_s: float) -> str:
-        """Wait for a successful end; returns its output.
+        """Waits until the program has ended successfully, and returns its output.
 
         Raises:
-            BenchError: it failed, or did not end in time.
+            BenchError: the program has failed, or did not end in time.
         """
         code = self._process.wait(timeout_s)
         if code != 0:
@@ -85,7 +86,8 @@ class Program:
         return self.log_path.read_text(errors="replace")
 
     def stop(self) -> int | None:
-        """Ask it to end (SIGTERM), then kill it; returns the exit code, or None if it had to be killed."""
+        """Ends the program by SIGTERM, or kills it if it does not end in time. Returns the exit code; None: it had to
+        be killed."""
         self._process.signal(signal.SIGTERM)
         code = self._process.wait(_STOP_TIMEOUT_S)
         if code is None:
@@ -93,27 +95,27 @@ class Program:
         return code
 
     def kill(self) -> None:
-        """Kill it."""
+        """Kills the program."""
         self._process.signal(signal.SIGKILL)
         self._process.wait(_STOP_TIMEOUT_S)
 
 
 class Programs:
-    """Starts programs with a folder for their files."""
+    """Starts programs, and has a folder for their files."""
 
     def __init__(self, processes: Processes) -> None:
         self._processes = processes
         self._count = 0
 
     def start(self, name: str, command: list[str], *, supervises: bool = False) -> Program:
-        """Start a program; its output goes to a log."""
+        """Starts a program. Its output goes to a log. Arguments: see ``Program``."""
         self._count += 1
         log_path = self._processes.folder / f"{self._count}-{name}.log"
         return Program(name, self._processes.spawn(command, log_path), log_path, supervises=supervises)
 
     @contextlib.contextmanager
     def running(self, name: str, command: list[str], *, supervises: bool = False) -> Iterator[Program]:
-        """Run a program for as long as the block runs."""
+        """Runs a program while the context lasts, and kills it at the end."""
         program = self.start(name, command, supervises=supervises)
         try:
             yield program
@@ -121,7 +123,7 @@ class Programs:
             program.kill()
 
     def write(self, name: str, text: str) -> Path:
-        """Write a file for a program to read."""
+        """Writes a file for a program, and returns its path."""
         self._count += 1
         path = self._processes.folder / f"{self._count}-{name}"
         path.write_text(text)
@@ -130,7 +132,7 @@ class Programs:
 
 @contextlib.contextmanager
 def programs() -> Iterator[Programs]:
-    """Yields a ``Programs``; its programs and files are removed at the end, or when this process ends."""
+    """Yields a ``Programs``. Its programs are ended and its files removed at the end, or when this process ends."""
     processes = Processes()
     try:
         yield Programs(processes)
@@ -139,15 +141,15 @@ def programs() -> Iterator[Programs]:
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
-    """Returns the command that runs a module of this project with this Python."""
+    """Returns the command that runs a module of this project with the same Python interpreter."""
     return ["/usr/bin/env", f"PYTHONPATH={ROOT}", sys.executable, "-m", module, *arguments]
 
 
 def wait_for(path: Path, text: str, timeout_s: float) -> str:
-    """Wait until a log holds ``text``; returns the log's last line.
+    """Waits until a log contains a text, and returns the last line of the log.
 
     Raises:
-        BenchError: it did not hold it in time.
+        BenchError: the log did not contain it in time.
     """
     deadline_at = time.monotonic() + timeout_s
     while text not in (content := path.read_text()):

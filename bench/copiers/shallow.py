@@ -1,4 +1,4 @@
-"""``mirror run`` as a system to measure: a real process with the configuration that an operator would write."""
+"""``mirror run`` as a system that is measured: a real process, with a configuration as an operator would write it."""
 
 import dataclasses
 import json
@@ -15,19 +15,20 @@ from bench.measure import Window
 __all__ = ["Mirror", "config"]
 
 DIED = "worker_died"
-"""The event in its log: the supervisor starts another worker, which the figures would not show."""
+"""Event in the log after which the supervisor starts another worker. The figures would not show that."""
 
 WHOLE = Window(longest_s=10.0)
-"""From the first data at the destination until all is there, or for 10 s: there is as much data as a JVM needs."""
+"""From the first data at the destination until everything is copied, or for 10 s: there may be as much data as a JVM
+needs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mirror:
-    """See ``copying.Copier``.
+    """Mirror as a copier; see ``copying.Copier``.
 
     Attributes:
-        flow: further settings of its flow; none in a complete run, which measures the defaults.
-        http: the address at which it shows its state; any that is free by default.
+        flow: further settings of its flow. A complete run has none, since it measures the defaults.
+        http: address of its HTTP server; by default any free port.
     """
 
     flow: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -38,15 +39,15 @@ class Mirror:
     everywhere: bool = True
 
     def command(self, job: Job, programs: Programs) -> list[str]:
-        """Write its configuration; returns the command that runs it."""
+        """Writes the configuration, and returns the command that runs it."""
         path = programs.write("mirror.yaml", json.dumps(config(job, self.flow) | {"http.listen": self.http}, indent=2))
         return [str(Path(sys.executable).with_name("mirror")), "run", "--fail-fast", "-c", str(path)]
 
     def end(self, program: Program) -> None:
-        """Stop it as an operator would.
+        """Stops it as an operator would (SIGTERM).
 
         Raises:
-            BenchError: its exit code is not 0, it did not end in time, or one of its workers had died.
+            BenchError: its exit code is not 0, it did not end in time, or one of its workers has died.
         """
         code = program.stop()
         died = [line for line in program.log_path.read_text(errors="replace").splitlines() if DIED in line]
@@ -57,7 +58,8 @@ class Mirror:
 
 
 def config(job: Job, flow: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns its whole configuration. (JSON is YAML.)"""
+    """Returns mirror's whole configuration, to be written as JSON, which is YAML. ``flow``: further settings of its
+    flow."""
     tls = {"security.protocol": "SSL", "ssl.ca.location": str(job.ca)}
     return {
         "clusters": {

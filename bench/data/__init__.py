@@ -1,1 +1,1 @@
-"""Clusters of a run, and the data in them."""
+"""The clusters of a run, and the data in them."""

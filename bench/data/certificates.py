@@ -1,4 +1,4 @@
-"""Certificates for brokers that speak TLS on loopback, made for one run."""
+"""Makes certificates for brokers with TLS listeners on loopback, for one run."""
 
 import tempfile
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ from cryptography.hazmat.primitives.serialization import (
 __all__ = ["TLS", "Certificates", "made", "served", "write_keystore"]
 
 TLS = "TLS"
-"""Name of a listener that speaks TLS with one of these certificates: ``Cluster(listeners={TLS: "SSL"})``."""
+"""Name of a broker's TLS listener, which has one of these certificates: ``SandboxCluster(listeners={TLS: "SSL"})``."""
 
 
 class Certificates(NamedTuple):
-    """``keystore``: a broker's PEM file, a private key and its chain; ``ca``: a PEM file with the CA, for clients."""
+    """Paths of PEM files. ``keystore``: a broker's private key and certificate chain; ``ca``: the CA, for clients."""
 
     keystore: Path
     ca: Path
@@ -29,7 +29,7 @@ class Certificates(NamedTuple):
 
 @contextmanager
 def made() -> Iterator[Certificates]:
-    """Make certificates for 127.0.0.1 and localhost; the files are removed at the end."""
+    """Yields certificates for 127.0.0.1 and localhost. The files are removed at the end."""
     authority = trustme.CA()
     with tempfile.TemporaryDirectory(prefix="mirror-certificates-") as folder:
         found = Certificates(Path(folder) / "broker.pem", Path(folder) / "ca.pem")
@@ -39,7 +39,7 @@ def made() -> Iterator[Certificates]:
 
 
 def write_keystore(path: Path, certificate: trustme.LeafCert) -> None:
-    """Write a broker's PEM file. Kafka takes private keys as PKCS #8 only."""
+    """Writes a broker's PEM file. Kafka accepts private keys only as PKCS #8."""
     key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     path.touch(mode=0o600)
@@ -47,6 +47,6 @@ def write_keystore(path: Path, certificate: trustme.LeafCert) -> None:
 
 
 def served(listener: str, keystore: Path) -> dict[str, str]:
-    """Returns the broker properties by which a listener (its name) speaks TLS with a keystore."""
+    """Returns the broker properties that give a listener its keystore. ``listener``: name of the listener."""
     at = f"listener.name.{listener.lower()}.ssl.keystore"
     return {f"{at}.type": "PEM", f"{at}.location": str(keystore)}

@@ -1,4 +1,4 @@
-"""The two clusters of a run, one real broker each, and the harness's requests to them."""
+"""The two clusters of a run, with one real broker each, and the harness's requests to them."""
 
 import contextlib
 import time
@@ -22,35 +22,36 @@ BROKER_SETTINGS = {
     "log.retention.ms": "-1",
     "log.segment.bytes": "268435456",
     "log.segment.delete.delay.ms": "200",
-    "log.retention.check.interval.ms": "1000",  # copied data is deleted soon (SPARING)
+    "log.retention.check.interval.ms": "1000",  # so that copied data is deleted soon (SPARING)
     "message.max.bytes": "10485760",
     "auto.create.topics.enable": "false",
-    "broker.session.timeout.ms": "60000",  # a busy machine must not cost a broker its leaderships
+    "broker.session.timeout.ms": "60000",  # so that a broker does not lose its leaderships on a busy machine
     "num.network.threads": "2",
     "num.io.threads": "4",
 }
-"""In addition to the sandbox's; all others keep Kafka's defaults."""
+"""Broker properties in addition to those of the sandbox. All others have Kafka's defaults."""
 
 SPARING = {"segment.bytes": "16777216", "retention.bytes": "16777216"}
-"""For a copy that nobody reads: the destination keeps only the end of each partition, so that all fits in memory."""
+"""Topic configs for a copy that nobody reads: the destination keeps only the end of each partition, so that the data
+fit into memory."""
 
 _AT_ONCE = 2_000
-"""Partitions that are created with one request: a controller refuses 10,000."""
+"""Number of partitions that are created with one request. A controller refuses 10,000."""
 _TIMEOUT_S = 120.0
 _LOOK_TIMEOUT_S = 5.0
 _INTERNAL = "__"
 
 
 class Side:
-    """One cluster with its one broker.
+    """One cluster with a single broker.
 
     Attributes:
-        name: the cluster's name.
-        bootstrap_servers: of its plain-text listener.
-        tls_servers: of its TLS listener.
-        ca: PEM file with the CA of that listener.
+        name: name of the cluster.
+        bootstrap_servers: bootstrap servers without TLS.
+        tls_servers: bootstrap servers with TLS.
+        ca: PEM file with the CA of the TLS listener.
         data_dir: the broker's data folder.
-        link: the long way to it.
+        link: the long link to the broker; None: there is none.
     """
 
     def __init__(
@@ -67,21 +68,22 @@ class Side:
 
     @classmethod
     def of(cls, cluster: SandboxCluster, ca: Path | None = None, link: LongLink | None = None) -> Self:
-        """Returns the side of a running cluster."""
+        """Returns the side for a running cluster. ``ca``, ``link``: see the attributes."""
         data_dir = cluster.brokers[0].data_dir
         return cls(cluster.name, cluster.bootstrap_servers, data_dir, cluster.servers(certificates.TLS), ca, link)
 
     def far_servers(self, round_trip_ms: float) -> str:
-        """Returns the bootstrap servers of the long way, over which a round trip takes so much longer from now on."""
+        """Returns the bootstrap servers of the long link. From now on, a round trip over it takes ``round_trip_ms``
+        longer."""
         assert self.link is not None, "no long way was made"
         self.link.delay_s = round_trip_ms / 2_000
         return self.link.bootstrap_servers
 
     def create(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
-        """Create a topic and wait until each partition has its leader.
+        """Creates a topic, and waits until each partition has a leader. ``config``: configs of the topic.
 
         Raises:
-            BenchError: the broker refused.
+            BenchError: the broker has refused, or a partition has no leader in time.
         """
         first = min(partitions, _AT_ONCE)
         new = NewTopic(topic, num_partitions=first, replication_factor=1, config=dict(config or {}))
@@ -97,7 +99,7 @@ class Side:
         self._await(lambda: self._is_led(topic, partitions), f"{topic} to have leaders")
 
     def delete_all(self) -> None:
-        """Delete every topic except Kafka's internal ones, and wait until they are gone from the disk.
+        """Deletes all topics except Kafka's internal ones, and waits until they are gone from the disk.
 
         Raises:
             BenchError: some were still there after ``_TIMEOUT_S``.
@@ -107,12 +109,12 @@ class Side:
         ]
         if topics:
             for future in self._admin.delete_topics(topics, operation_timeout=_TIMEOUT_S).values():
-                with contextlib.suppress(KafkaException):  # deleted already; the disk shows whether it is
+                with contextlib.suppress(KafkaException):  # perhaps deleted already; the disk shows that
                     future.result(_TIMEOUT_S)
         self._await(lambda: not any(self._folders(topic) for topic in topics), f"{', '.join(topics)} to be gone")
 
     def records(self, topic: str, partitions: int) -> int:
-        """Returns the sum of the end offsets of all partitions; -1 if it is not known at the moment."""
+        """Returns the sum of the end offsets of all partitions; -1 if it is not known at present."""
         asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
         total = 0
         for future in self._admin.list_offsets(asked, request_timeout=_LOOK_TIMEOUT_S).values():
@@ -126,9 +128,9 @@ class Side:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 2})
 
     def _is_led(self, topic: str, partitions: int) -> bool:
-        """Returns True if every partition has a leader. Asks with a new client, which replaces the old one: one that
-        had known a deleted topic of this name saw no leaders for two minutes. Whether the broker or the client's own
-        memory was wrong is not known."""
+        """Returns True if every partition has a leader. Asks with a new client, which replaces the old one: a client
+        that had known a deleted topic of the same name saw no leaders for two minutes. It is not known whether the
+        broker or the client's cache was wrong."""
         self._admin = self._client()
         return self.records(topic, partitions) >= 0
 
@@ -137,7 +139,7 @@ class Side:
         return stored.segments(self.data_dir, topic, partitions)
 
     def stored(self, topic: str, partitions: int) -> stored.Stored:
-        """Returns the topic's contents, read back from the batch headers in its segments."""
+        """Returns the contents of a topic, read from the batch headers in its segments."""
         return stored.read(self.segments(topic, partitions))
 
     def _folders(self, topic: str) -> list[Path]:
@@ -155,10 +157,10 @@ class Side:
 
 @contextlib.contextmanager
 def pair(*, long_links: bool = False) -> Iterator[tuple[Side, Side]]:
-    """Start a source and a destination; both are removed with their data at the end.
+    """Starts a source and a destination, and yields both. They are removed with their data at the end.
 
     Args:
-        long_links: True if there is a long way to each, in addition to the direct one.
+        long_links: True to make a long link to each of them, in addition to the direct way.
     """
     with contextlib.ExitStack() as started:
         sides = []

@@ -1,7 +1,7 @@
-"""Loads a topic through librdkafka with batches of a chosen stored size; run as a process of its own.
+"""Fills a topic with librdkafka, with batches of a chosen stored size. Runs as a separate process.
 
-librdkafka seals a batch at ``batch.num.messages``, before it compresses. So the number of records per batch is
-estimated from samples of the same data; the real sizes are read back from the source (``stored``).
+librdkafka closes a batch at ``batch.num.messages``, before it compresses the batch. So the number of records per batch
+is estimated from samples of the same data. The real sizes are read from the source later (``stored``).
 """
 
 import json
@@ -27,7 +27,7 @@ _SEED = 20_260_101
 
 
 def stored_bytes(records: list[bytes], codec: str) -> int:
-    """Returns about how many bytes these records take as one stored batch."""
+    """Returns the approximate size of a stored batch with these records, in bytes."""
     body = b"".join(record + bytes(_RECORD_OVERHEAD_BYTES) for record in records)
     if codec == "lz4":
         body = lz4.frame.compress(body, block_linked=False)  # as Kafka's clients do
@@ -37,9 +37,9 @@ def stored_bytes(records: list[bytes], codec: str) -> int:
 
 
 def records_per_batch(pool: list[bytes], *, codec: str, batch_bytes: int) -> int:
-    """Returns how many records of ``pool`` make a stored batch of about ``batch_bytes``; at least 1."""
+    """Returns the number of records of ``pool`` that make a stored batch of about ``batch_bytes``; at least 1."""
     count = max(1, batch_bytes // (len(pool[0]) + _RECORD_OVERHEAD_BYTES))
-    for _ in range(6):  # the ratio grows with the count, slowly: this settles in 3 or 4 steps
+    for _ in range(6):  # the compression ratio grows slowly with the count, so this settles in 3 or 4 steps
         step = max(1, (len(pool) - count) // _SAMPLES)
         samples = [pool[at : at + count] for at in range(0, max(1, len(pool) - count), step)][:_SAMPLES]
         mean = sum(stored_bytes(sample, codec) for sample in samples) / len(samples)
@@ -51,12 +51,12 @@ def records_per_batch(pool: list[bytes], *, codec: str, batch_bytes: int) -> int
 
 
 def main(arguments: dict[str, Any]) -> None:
-    """Fill the given partitions of a topic and wait until the broker has it all.
+    """Fills some partitions of a topic, waits until the broker has all records, and prints their number as JSON.
 
     Args:
         arguments: ``bootstrap_servers``, ``topic``, ``partitions`` (a list), ``codec``, ``batch_bytes``,
             ``record_bytes`` and ``total_bytes`` for these partitions together; optionally ``age_s``, the age of the
-            records, and ``records_per_transaction``, per partition.
+            records in seconds, and ``records_per_transaction``, for each partition.
     """
     pool = payload.pool(arguments["record_bytes"], seed=_SEED)
     per_batch = records_per_batch(pool, codec=arguments["codec"], batch_bytes=arguments["batch_bytes"])
@@ -69,7 +69,7 @@ def main(arguments: dict[str, Any]) -> None:
         "batch.num.messages": per_batch,
         "batch.size": 2_000_000_000,
         "message.max.bytes": 100_000_000,
-        # A batch is sent when it is full; the flush at the end sends the rest.
+        # A batch is sent when it is full. The flush at the end sends the rest.
         "linger.ms": 5 if per_transaction else 60_000,
         "queue.buffering.max.messages": 2 * _QUEUE_RECORDS + per_batch * len(partitions),
         "queue.buffering.max.kbytes": 1_000_000,
@@ -84,7 +84,7 @@ def main(arguments: dict[str, Any]) -> None:
     most_queued = max(per_batch * len(partitions), min(_QUEUE_RECORDS, _QUEUE_BYTES // arguments["record_bytes"]))
     written_at = {"timestamp": round((time.time() - arguments["age_s"]) * 1000)} if arguments.get("age_s") else {}
     messages: list[dict[str, Any]] = [{"value": value, **written_at} for value in pool]
-    messages += messages[:per_batch]  # so that a batch may begin anywhere
+    messages += messages[:per_batch]  # so that a batch may begin at any record of the pool
     topic, at = arguments["topic"], 0
     records = rounds * len(partitions) * per_batch
     if per_transaction:
@@ -104,7 +104,7 @@ def main(arguments: dict[str, Any]) -> None:
 
 
 def _produce(producer: Producer, topic: str, messages: list[dict[str, Any]], partition: int) -> None:
-    """Produce all in one call, or one by one if they have timestamps: librdkafka takes those in no other way."""
+    """Produces records in one call; or one by one if they have timestamps, which that call does not take."""
     if "timestamp" not in messages[0]:
         producer.produce_batch(topic, messages, partition)
         return
@@ -115,7 +115,7 @@ def _produce(producer: Producer, topic: str, messages: list[dict[str, Any]], par
 def _transactions(
     producer: Producer, topic: str, partitions: list[int], messages: list[dict[str, Any]], size: int, count: int
 ) -> None:
-    """Write ``count`` transactions of ``size`` records to each partition."""
+    """Writes ``count`` transactions, each with ``size`` records for each partition."""
     producer.init_transactions(60)
     for number in range(count):
         at = number * size % (len(messages) - size)

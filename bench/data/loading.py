@@ -1,4 +1,4 @@
-"""Fills a source topic for a workload with several loader processes in parallel, and reads back its contents."""
+"""Fills the source topic of a workload by several processes in parallel, and reads its contents from the disk."""
 
 import json
 
@@ -16,10 +16,10 @@ _TOLERANCE = 0.15
 
 
 def fill(workload: Workload, source: Side, programs: Programs) -> Stored:
-    """Create the workload's topic and fill it.
+    """Creates the workload's topic, fills it, and returns its contents.
 
     Raises:
-        BenchError: a loader failed, records are missing, or the batches do not have the intended size.
+        BenchError: a loader has failed, records are missing, or the batches do not have the intended size.
     """
     source.create(workload.topic, workload.partitions)
     started = []

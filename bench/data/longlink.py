@@ -1,8 +1,8 @@
-"""A long link to a broker: what is sent arrives later, at whatever rate, as over a line of enough capacity.
+"""A long link to a broker: bytes arrive later, at any rate, as over a line with enough capacity.
 
-Bytes are passed on as they come, each piece after the delay. A proxy that waits for whole frames first (``lab.proxy``)
-would add the time that a frame takes, twice. There is no window of TCP between client and broker either: both ends are
-near, so neither's socket buffers limit what is under way. Over a real line they do, unless they are sized for it.
+Bytes are passed on as they come, each piece after the delay. A proxy that waits for whole frames (``lab.proxy``) would
+add the time that a frame takes, twice. TCP's window does not limit the bytes under way either, since both ends are
+near. Over a real line it does, unless the socket buffers are large enough.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ from mirror.sandbox.children.ports import Reservation
 __all__ = ["LongLink"]
 
 MOST_UNDER_WAY = 256 << 20
-"""Bytes that are under way in one direction of a connection; the sender of more has to wait."""
+"""Maximum number of bytes under way in one direction of a connection. Beyond that, the sender has to wait."""
 _TIMEOUT_S = 60.0
 _HOST = "127.0.0.1"
 
 
 class LongLink:
-    """The way to one broker. A context manager: enter it before the cluster starts, then ``attach`` the cluster.
+    """A long link to one broker. A context manager: enter it before the cluster starts, then ``attach`` the cluster.
 
     Attributes:
-        ports: the port of 127.0.0.1 that clients use, for ``SandboxCluster(proxied=...)``.
-        delay_s: what is sent from now on arrives this much later.
+        ports: the port at 127.0.0.1 that clients use, for ``SandboxCluster(proxied=...)``.
+        delay_s: delay in seconds of everything that is sent from now on, in each direction.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class LongLink:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The bootstrap servers for those who use the link."""
+        """``bootstrap.servers`` for clients that use the link."""
         return f"{_HOST}:{self._reservation.port}"
 
     def __enter__(self) -> Self:
@@ -66,13 +66,13 @@ class LongLink:
         self._reservation.release()
 
     def attach(self, cluster: SandboxCluster) -> None:
-        """Connects to the proxied listener of a cluster of one broker that has started."""
+        """Connects the link to the proxied listener of a cluster that has started, with a single broker."""
         (broker,) = cluster.brokers
         assert broker.proxied_port is not None, "the cluster was not started with proxied=link.ports"
         self.attach_port(broker.proxied_port)
 
     def attach_port(self, port: int) -> None:
-        """Connects to whatever listens on this port of 127.0.0.1."""
+        """Connects the link to whatever listens on a port of 127.0.0.1."""
         self._upstream = port
         self._thread.run(self._listen())
 
@@ -93,7 +93,7 @@ class LongLink:
         await self._all_gone.wait()
 
     def _join(self, client: "_End") -> None:
-        """Connects a new client with the broker."""
+        """Begins to connect a new client with the broker."""
         dial = self._loop.create_task(self._dial(client))
         self._dials.add(dial)
         dial.add_done_callback(self._dials.discard)
@@ -108,19 +108,19 @@ class LongLink:
         broker.join(client)
 
     def made(self, end: "_End") -> None:
-        """There is a new connection."""
+        """Notes a new connection."""
         self._ends.add(end)
         self._all_gone.clear()
 
     def gone(self, end: "_End") -> None:
-        """It has ended."""
+        """Notes that a connection has ended."""
         self._ends.discard(end)
         if not self._ends:
             self._all_gone.set()
 
 
 class _End(asyncio.Protocol):
-    """The connection at one end, and what is under way from there to the other."""
+    """The connection at one end of the link, and the bytes that are under way from there to the other end."""
 
     def __init__(self, link: LongLink, on_made: "Callable[[_End], None]") -> None:
         self._link = link
@@ -129,7 +129,7 @@ class _End(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._other: _End | None = None
         self._under_way: deque[tuple[float, bytes]] = deque()
-        """When it arrives, and what: nothing for the end of what this end sends."""
+        """(time of arrival, bytes) in order. Empty bytes stand for the end of the stream."""
         self._size = 0
         self._timer: asyncio.TimerHandle | None = None
         self._paused = False
@@ -142,7 +142,7 @@ class _End(asyncio.Protocol):
         self._on_made(self)
 
     def join(self, other: "_End") -> None:
-        """What comes here goes there from now on."""
+        """Makes everything that comes from this end go to another one from now on."""
         self._other = other
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
@@ -187,7 +187,7 @@ class _End(asyncio.Protocol):
             self._arrive()
 
     def _arrive(self) -> None:
-        """Hands over what has arrived, as far as the other end takes it."""
+        """Passes on the bytes whose time of arrival has come, as long as the other end takes them."""
         other = self._other
         if other is None or other._transport is None:
             return
@@ -202,11 +202,11 @@ class _End(asyncio.Protocol):
             self._under_way.popleft()
             self._size -= len(data)
             if other._transport.is_closing():
-                continue  # nobody is there to get it
+                continue  # the other end is gone: drop the bytes
             if data:
                 other._transport.write(data)
             else:
-                with contextlib.suppress(OSError):  # the other end has just broken
+                with contextlib.suppress(OSError):  # the other connection has just broken
                     other._transport.write_eof()
         if self._paused and self._size <= MOST_UNDER_WAY and self._transport is not None:
             self._paused = False

@@ -1,6 +1,7 @@
-"""Realistic records: JSON events that lz4 and zstd shrink 3 to 4 times.
+"""Makes realistic records: JSON events that lz4 and zstd compress by a factor of 3 to 4.
 
-Keys and a small vocabulary repeat from record to record, ids and amounts do not. The same seed gives the same bytes.
+Keys and a small vocabulary are repeated from record to record; ids and amounts are not. The same seed gives the same
+bytes.
 """
 
 import base64
@@ -18,7 +19,8 @@ _WORDS = tuple(_VOCABULARY.split())
 _COUNTRIES = ("AT", "BE", "CH", "DE", "DK", "ES", "FI", "FR", "IE", "IT", "NL", "NO", "PL", "PT", "SE", "US")
 _EVENTS = ("order.created", "order.paid", "order.shipped", "order.delivered", "order.returned", "payment.failed")
 _POOL_BYTES = 32_000_000
-"""More than the largest uncompressed batch (1 MB stored, four times that inside): no batch holds a record twice."""
+"""Default size of a pool. It is more than the largest batch has uncompressed (1 MB stored, four times that inside), so
+that no batch has a record twice."""
 
 
 def pool(record_size: int, *, seed: int, total_bytes: int = _POOL_BYTES) -> list[bytes]:
@@ -26,8 +28,11 @@ def pool(record_size: int, *, seed: int, total_bytes: int = _POOL_BYTES) -> list
 
     Args:
         record_size: bytes of a record's value, at least 64.
-        seed: of the random choices.
-        total_bytes: of all records together.
+        seed: seed of the random choices.
+        total_bytes: bytes of all records together.
+
+    Raises:
+        ValueError: ``record_size`` is below 64.
     """
     if record_size < 64:
         raise ValueError(f"a record of {record_size} bytes holds no event: give 64 or more")
@@ -54,7 +59,7 @@ def _record(rng: random.Random, size: int) -> bytes:
         )
         lines.append(line)
         left -= len(line) + 1
-    # Cut to the size: a record's last line may be incomplete, which makes no difference to a compressor.
+    # The record is cut to its size, so its last line may be incomplete. That makes no difference to a compressor.
     return (text[:-1] + ',"lines":[' + ",".join(lines) + "]}")[:size].encode().ljust(size)
 
 

@@ -1,7 +1,7 @@
-"""Chooses where the brokers of a run keep their data: in memory if there is enough of it.
+"""Chooses the folder for the brokers' data: in memory if there is enough of it.
 
-The speed of a shared disk differs from hour to hour, and with it that of brokers; a process that copies has more to do
-per byte when it is kept waiting. The benchmark compares that process, not the disk.
+The speed of a shared disk changes from hour to hour, and the speed of brokers with it. A copying process that has to
+wait needs more CPU per byte. The benchmark is about that process, not about the disk.
 """
 
 import os
@@ -16,14 +16,19 @@ __all__ = ["MEMORY", "NEEDED_BYTES", "find", "kind"]
 
 MEMORY = Path("/dev/shm")
 NEEDED_BYTES = 14_000_000_000
-"""Free before a run; it holds about 12 GB at most, as each topic is deleted once it has been measured."""
+"""Free bytes that a run needs. It stores at most about 12 GB, since each topic is deleted after it was measured."""
 _PROCESSES_BYTES = 6_000_000_000
-"""Two brokers, a loader and a MirrorMaker."""
+"""Memory for two brokers, a loader and a MirrorMaker."""
 _MEMINFO = Path("/proc/meminfo")
 
 
 def find(environ: MutableMapping[str, str], *, memory: Path = MEMORY, meminfo: Path = _MEMINFO) -> Path:
-    """Choose the folder for temporary files of this process and of all that it starts; TMPDIR counts if it is set.
+    """Chooses the folder for temporary files of this process and of all processes that it starts, and returns it.
+
+    Args:
+        environ: the environment. If TMPDIR is set, it counts; if memory is chosen, TMPDIR is set.
+        memory: folder whose files are in memory.
+        meminfo: path of /proc/meminfo.
 
     Raises:
         BenchError: there is not enough room, neither in memory nor on disk.
@@ -42,7 +47,7 @@ def find(environ: MutableMapping[str, str], *, memory: Path = MEMORY, meminfo: P
 
 
 def kind() -> str:
-    """Returns the kind of the folder in use: ``memory`` or ``disk``."""
+    """Returns where the folder for temporary files is: ``memory`` or ``disk``."""
     return "memory" if Path(tempfile.gettempdir()).is_relative_to(MEMORY) else "disk"
 
 
@@ -51,7 +56,7 @@ def _free(memory: Path) -> bool:
 
 
 def _available(meminfo: Path) -> int:
-    """Returns the bytes of memory that programs can have; 0 if that is not known."""
+    """Returns the bytes of memory that are available to programs; 0 if that is not known."""
     try:
         lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
         return int(lines["MemAvailable"].split()[0]) * 1024

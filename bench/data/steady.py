@@ -1,4 +1,4 @@
-"""Writes records at a steady rate until it is ended; run as a process of its own."""
+"""Writes records at a steady rate until it is ended. Runs as a separate process."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ _SEED = 7
 
 
 def main(arguments: dict[str, Any]) -> None:
-    """Write until the process is ended.
+    """Writes until the process is ended.
 
     Args:
         arguments: ``bootstrap_servers``, ``topic``, ``partitions`` (their number), ``bytes_per_s``.

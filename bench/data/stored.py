@@ -1,4 +1,4 @@
-"""A topic's contents on a broker's disk: its log segments, and their batches as the headers alone show them."""
+"""The contents of a topic on a broker's disk: its log segments, and what the batch headers in them show."""
 
 import dataclasses
 import mmap
@@ -13,7 +13,7 @@ __all__ = ["Stored", "read", "segments"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A topic's contents: bytes of record sets, batches and records, over all partitions."""
+    """The contents of a topic: bytes of batches, number of batches, and number of records, over all partitions."""
 
     bytes: int
     batches: int
@@ -21,12 +21,12 @@ class Stored:
 
     @property
     def mean_batch_bytes(self) -> float:
-        """Mean size of a stored batch, header included; 0 if there is none."""
+        """Mean size of a stored batch with its header, in bytes; 0 if there is no batch."""
         return self.bytes / self.batches if self.batches else 0.0
 
 
 def segments(data_dir: Path, topic: str, partitions: int) -> list[Path]:
-    """Returns the log segments of a topic, which hold its record sets exactly as a Fetch response does."""
+    """Returns the log segments of a topic. They have the record sets exactly as in a Fetch response."""
     return [
         segment
         for partition in range(partitions)
@@ -35,7 +35,7 @@ def segments(data_dir: Path, topic: str, partitions: int) -> list[Path]:
 
 
 def read(files: Iterable[Path]) -> Stored:
-    """Count batches and records in segments, without opening a batch."""
+    """Counts bytes, batches and records in log segments. Reads only the batch headers."""
     size = batches = records = 0
     for file in files:
         length = file.stat().st_size

@@ -1,2 +1,2 @@
-"""``make bench-downconversion``: KIP-283's measurements, of ``mirror.legacy``: its table of chunk sizes, and its memory
+"""``make bench-downconversion``: KIP-283's measurements for ``mirror.legacy``: a table of chunk sizes, and a memory
 test. The result is ``docs/results/DOWNCONVERSION.md``."""

@@ -17,7 +17,7 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Run the plan that the environment asks for; returns the exit code."""
+    """Runs the plan that the environment variables describe, and returns the exit code."""
     no_arguments("bench.downconversion", plan_text)
     return exit_code_of(_run)
 

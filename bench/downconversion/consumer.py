@@ -1,11 +1,11 @@
-"""The one consumer of the memory test, as a process of its own: fetches a topic, converts it, and sends it on.
+"""The consumer of the memory test, in a separate process. It fetches a topic, converts it, and sends it on.
 
-What is made goes to standard output, each message set behind a head (partition, the offset behind it, size); a head
-with partition -1 is the end. The figures go to standard error. Three ways:
+The message sets go to standard output, each behind a head (partition, the offset behind the set, size). A head with
+partition -1 is the end. The figures go to standard error. There are three ways:
 
-streamed   the answer is read as it comes, and converted as it is read: KIP-283's idea, whole
-frame      the answer is received whole, and converted chunk by chunk
-whole      the answer is received whole, and converted whole before anything is sent: brokers before KIP-283
+streamed   the answer is converted while it is received: KIP-283's idea in full
+frame      the answer is received as a whole, and converted chunk by chunk
+whole      the answer is received and converted as a whole before anything is sent, as brokers did before KIP-283
 """
 
 import json
@@ -35,11 +35,11 @@ WAYS = ("streamed", "frame", "whole")
 _TIMEOUT_S = 120
 _WINDOW_BYTES = 1 << 20
 _Piece = tuple[int, int, Iterable[memoryview]]
-"""A partition of an answer: its index, its high watermark, and its record sets."""
+"""A partition of an answer: its number, its high watermark, and its record sets."""
 
 
 class _How(NamedTuple):
-    """How a process converts."""
+    """How a process converts. ``way``: one of ``WAYS``."""
 
     way: str
     magic: OldMagic
@@ -47,12 +47,13 @@ class _How(NamedTuple):
 
 
 def main(arguments: dict[str, Any]) -> None:
-    """Fetch all of a topic, or ``answers`` of it, and print the figures.
+    """Fetches and converts a topic, and prints the figures.
 
     Args:
-        arguments: ``port``, ``topic``, ``partitions`` (how many), ``fetch_max_bytes``, ``max_partition_fetch_bytes``,
-            ``way``, ``magic``, ``chunk_bytes``; ``limit_bytes``: memory beyond which the kernel gives no more
-            (RLIMIT_DATA; 0: none); ``answers``: how many are fetched at most (0: all that there are).
+        arguments: ``port``, ``topic``, ``partitions`` (their number), ``fetch_max_bytes``,
+            ``max_partition_fetch_bytes``, ``way``, ``magic``, ``chunk_bytes``; ``limit_bytes``: limit of the process's
+            memory, which the kernel enforces (RLIMIT_DATA; 0: no limit); ``answers``: maximum number of Fetch answers
+            (0: until the end of the topic).
     """
     before = procfs.rss_bytes(os.getpid())
     if arguments["limit_bytes"]:
@@ -78,7 +79,7 @@ def main(arguments: dict[str, Any]) -> None:
 
 
 class _Consumer:
-    """Fetches from the one broker that leads everything."""
+    """Fetches a topic from the only broker, which leads all partitions."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         self._arguments = arguments
@@ -88,7 +89,7 @@ class _Consumer:
         self.answers = self.largest_answer = self.received = 0
 
     def run(self) -> None:
-        """Fetches until it is at the end of every partition."""
+        """Fetches until the end of every partition, or until ``answers`` are read."""
         with socket.create_connection(("127.0.0.1", self._arguments["port"]), timeout=_TIMEOUT_S) as connection:
             while self._behind and self.answers != (self._arguments["answers"] or -1):
                 self._fetch(connection)
@@ -126,7 +127,7 @@ class _Consumer:
                 yield chunk
 
     def _send(self, partition: int, chunks: Iterable[ConvertedChunk], end: int) -> None:
-        # A partition that gave data goes to the end of the next request (KIP-74).
+        # A partition that has returned data goes to the end of the next request (KIP-74).
         self._behind.remove(partition)
         for chunk in chunks:
             send(HEAD.pack(partition, chunk.next_offset, len(chunk.messages)))

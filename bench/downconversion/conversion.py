@@ -1,6 +1,6 @@
-"""One measurement, as a process of its own: a fetch that is in memory is converted and sent on.
+"""One measurement of the table, in a separate process: converts a fetch that is in memory, and sends it on.
 
-What is made goes to standard output, as it would go to a broker; whoever started this reads it and lets it go. The
+The message sets go to standard output, as they would go to a client. The parent process reads and discards them. The
 figures go to standard error.
 """
 
@@ -25,11 +25,11 @@ _WITHOUT_LIMIT = 1 << 62
 
 
 def main(arguments: dict[str, Any]) -> None:
-    """Convert, and print the figures.
+    """Converts a fetch, and prints the figures.
 
     Args:
-        arguments: ``file`` and ``sizes``: of the record sets; ``magic``; ``chunk_bytes``, or ``WHOLE``;
-            ``passes``: how often the fetch is converted.
+        arguments: ``file``: path of the file with the record sets; ``sizes``: size of each record set; ``magic``;
+            ``chunk_bytes``, or ``WHOLE``; ``passes``: number of times that the fetch is converted.
     """
     frame = memoryview(Path(arguments["file"]).read_bytes())
     sets = [frame[start:end] for start, end in pairwise(accumulate(arguments["sizes"], initial=0))]
@@ -57,14 +57,14 @@ def main(arguments: dict[str, Any]) -> None:
 
 
 def _converted(sets: list[memoryview], magic: OldMagic, chunk_bytes: int) -> Iterator[tuple[bytes, int]]:
-    """Yields message sets, and how many records each has."""
+    """Yields (message set, number of its records)."""
     for record_set in sets:
         for chunk in down_convert(record_set, cut(record_set), magic=magic, most=MOST_OPENED, chunk_bytes=chunk_bytes):
             yield chunk.messages, sum(run.records for run in chunk.runs)
 
 
 def send(data: bytes) -> None:
-    """Write all of it to standard output, without a buffer of our own."""
+    """Writes data to standard output without a buffer."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(1, rest) :]

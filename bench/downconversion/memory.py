@@ -1,7 +1,8 @@
-"""KIP-283's memory test: real data on a real broker, one consumer with a large fetch, converted within 200 MB.
+"""KIP-283's memory test: a consumer with a large fetch gets real data from a real broker, and converts them within 200
+MB.
 
-What comes out is read by kafka-python's own reader of the old formats, and compared with what librdkafka's consumer
-reads at the source.
+The result is read by kafka-python's reader of the old formats, and compared with what librdkafka's consumer reads at
+the source.
 """
 
 import dataclasses
@@ -30,12 +31,13 @@ TOPIC = "downconversion"
 KAFKA_VERSION = "4.3.0"
 _HEAP_MB = 1536
 _BATCHES = (16_384, 900_000)
-"""Bytes of a stored batch, by turns: a producer's default, and nearly as many as a broker takes."""
+"""Sizes of stored batches, for even and for odd partitions: a producer's default, and nearly the maximum of a
+broker."""
 _RECORD_BYTES = 1_000
 _POOL_BYTES = 4_000_000
 _SEED = 20_260_103
 _QUEUED = 100_000
-"""Records that wait in the producer's queue, about."""
+"""Approximate number of records that wait in the producer's queue."""
 _PATIENCE_S = 300
 _POLL_S = 0.5
 Say = Callable[[str], None]
@@ -43,15 +45,20 @@ Say = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """Records of a topic, so far as they have to be the same on both sides. ``digest``: of each one's partition,
-    offset, key and value, in whatever order the partitions come."""
+    """The contents of a topic that have to be the same on both sides.
+
+    Attributes:
+        records: number of records.
+        value_bytes: bytes of their values.
+        digest: digest of partition, offset, key and value of each record. It does not depend on the order of records.
+    """
 
     records: int = 0
     value_bytes: int = 0
     digest: int = 0
 
     def with_record(self, partition: int, offset: int, key: bytes | None, value: bytes | None) -> "Contents":
-        """Returns what it is with one more."""
+        """Returns the contents with one more record."""
         place = zlib.crc32(b"%d-%d" % (partition, offset))
         seen = zlib.crc32(value or b"", zlib.crc32(key or b"", place))
         return Contents(
@@ -63,19 +70,19 @@ class Contents:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One consumer, from its beginning to its end.
+    """The outcome of one consumer.
 
     Attributes:
         way: see ``bench.downconversion.consumer``.
-        limit_bytes: memory that the kernel refuses to go beyond; 0: none.
-        out_of_memory: True if it did not come to its end because of that.
-        answers: to Fetch, that were read or begun.
-        largest_answer: the largest of them, in bytes.
-        stored_bytes: of all of them.
-        cpu_s: seconds of the process's CPU.
-        before_bytes: its memory before anything was fetched.
-        peak_bytes: its memory at its peak.
-        contents: what it made.
+        limit_bytes: limit of the process's memory, which the kernel enforces; 0: no limit.
+        out_of_memory: True if the consumer has ended early because of that limit.
+        answers: number of Fetch answers that were received, at least in part.
+        largest_answer: size of the largest answer in bytes.
+        stored_bytes: size of all answers in bytes.
+        cpu_s: CPU of the process in seconds.
+        before_bytes: memory of the process before the first fetch.
+        peak_bytes: peak memory of the process.
+        contents: the contents of the converted message sets.
     """
 
     way: str
@@ -91,13 +98,14 @@ class Outcome:
 
 
 def measure(plan: Plan, say: Say) -> tuple[Contents, list[Outcome]]:
-    """Fill a topic, and have it converted in every way: without a limit for the first answer, and within the limit.
+    """Fills a topic, and converts it in every way, with and without the limit. Only the way of KIP-283 within its limit
+    converts the whole topic; the others convert one answer.
 
     Returns:
-        What the source has, and the outcomes: the way of KIP-283 under its limit and to the end first.
+        The contents of the source, and the outcomes, that of the whole topic first.
 
     Raises:
-        BenchError: something could not be measured, or what was made is not what the source has.
+        BenchError: something could not be measured, or the converted contents are not those of the source.
     """
     test = plan.memory
     with source(test, quick=plan.quick) as cluster:
@@ -120,7 +128,8 @@ def measure(plan: Plan, say: Say) -> tuple[Contents, list[Outcome]]:
 
 
 def source(test: MemoryTest, *, quick: bool) -> SandboxCluster:
-    """Returns a broker that gives as much in one answer as the consumer asks for; not started."""
+    """Returns a cluster, not started yet, whose broker gives as much in one answer as the consumer asks for. ``quick``:
+    see ``SandboxCluster``."""
     return SandboxCluster(
         "source", version=KAFKA_VERSION, heap_mb=_HEAP_MB, quick=quick,
         properties={"fetch.max.bytes": str(test.fetch_max_bytes), "auto.create.topics.enable": "false"},
@@ -128,11 +137,11 @@ def source(test: MemoryTest, *, quick: bool) -> SandboxCluster:
 
 
 def fill(cluster: SandboxCluster, test: MemoryTest) -> None:
-    """Write the records with librdkafka, as messages of 1 KB: small batches into the even partitions, large ones into
-    the odd ones.
+    """Creates the topic, and writes records of 1 KB with librdkafka: small batches into the even partitions, large ones
+    into the odd ones.
 
     Raises:
-        BenchError: the broker did not take all of them.
+        BenchError: not all records were written.
     """
     Side(cluster.name, cluster.bootstrap_servers, cluster.brokers[0].data_dir).create(TOPIC, test.partitions)
     values = payload.pool(_RECORD_BYTES, seed=_SEED, total_bytes=_POOL_BYTES)
@@ -154,10 +163,10 @@ def fill(cluster: SandboxCluster, test: MemoryTest) -> None:
 
 
 def read_source(cluster: SandboxCluster, test: MemoryTest) -> Contents:
-    """Returns what librdkafka's consumer reads.
+    """Returns the contents of the source, as librdkafka's consumer reads them.
 
     Raises:
-        BenchError: it reads no more, and is not at the end.
+        BenchError: the consumer has failed, or gets no more records before the end.
     """
     consumer = Consumer(
         {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "x", "enable.auto.commit": False,
@@ -189,10 +198,17 @@ def read_source(cluster: SandboxCluster, test: MemoryTest) -> Contents:
 
 
 def consume(cluster: SandboxCluster, test: MemoryTest, way: str, *, limit_bytes: int, answers: int) -> Outcome:
-    """Run one consumer, and read what it makes.
+    """Runs one consumer, and reads what it converts.
+
+    Args:
+        cluster: the source.
+        test: the sizes.
+        way: see ``bench.downconversion.consumer``.
+        limit_bytes: limit of the process's memory; 0: no limit.
+        answers: maximum number of Fetch answers; 0: until the end of the topic.
 
     Raises:
-        BenchError: it failed, other than by its limit.
+        BenchError: the consumer has failed for another reason than its limit.
     """
     arguments = {
         "port": cluster.brokers[0].port, "topic": TOPIC, "partitions": test.partitions, "way": way, "magic": 1,
@@ -219,10 +235,11 @@ def consume(cluster: SandboxCluster, test: MemoryTest, way: str, *, limit_bytes:
 
 
 def read_back(stream: IO[bytes]) -> Contents:
-    """Reads what a consumer makes up to its end, with kafka-python's reader of the old formats.
+    """Reads the output of a consumer to its end, with kafka-python's reader of the old formats, and returns the
+    contents.
 
     Raises:
-        BenchError: offsets do not follow one on another.
+        BenchError: the offsets of a partition are not consecutive.
     """
     contents, reached = Contents(), dict[int, int]()
     while head := stream.read(HEAD.size):

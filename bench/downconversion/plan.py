@@ -20,24 +20,24 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = "docs/results/DOWNCONVERSION.md"
 PARTS = ("table", "memory")
 WHOLE = 0
-"""Instead of a chunk size: all of a fetch is converted before anything is sent, as brokers did before KIP-283."""
+"""In place of a chunk size: the whole fetch is converted before anything is sent, as brokers did before KIP-283."""
 KIB, MIB = 1 << 10, 1 << 20
 CHUNK_SIZES = tuple(KIB << power for power in range(4, 11))
-"""KIP-283's: 16 KiB to 1 MiB."""
+"""The chunk sizes of KIP-283: 16 KiB to 1 MiB."""
 OLD_CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
-"""Those that magic 0 and 1 have."""
+"""The codecs of magic 0 and 1."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryTest:
-    """KIP-283's memory test; sizes in bytes.
+    """The sizes of KIP-283's memory test.
 
     Attributes:
-        partitions: of the topic.
-        total_bytes: of all records together.
-        fetch_max_bytes: of the one consumer; also of the broker, whose own limit would be lower.
-        max_partition_fetch_bytes: likewise, of each partition.
-        limit_bytes: the process's memory: what KIP-283's broker has for its heap.
+        partitions: number of partitions of the topic.
+        total_bytes: bytes of all records together.
+        fetch_max_bytes: ``fetch.max.bytes`` of the consumer, and of the broker, whose default would be lower.
+        max_partition_fetch_bytes: ``max.partition.fetch.bytes`` of the consumer.
+        limit_bytes: limit of the process's memory. KIP-283's broker has as much for its heap.
     """
 
     partitions: int = 250
@@ -49,19 +49,20 @@ class MemoryTest:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One run.
+    """What a run measures.
 
     Attributes:
-        magics, codecs, chunk_sizes: the table's rows: each magic with each codec and each size.
-        rounds: how often each row is measured, in turn with all of its magic and codec.
-        record_bytes: of a record's value, as in KIP-283.
-        batch_bytes: of a stored batch: a producer's default.
-        partitions, partition_bytes: of a fetch: KIP-283's topic, with a consumer's default for each partition.
-        plain_bytes: of records that are converted in one measurement, at least.
-        memory: the memory test.
-        parts: what is done, of ``PARTS``.
-        out: the document.
-        quick: True if it is only to show that all of it works.
+        magics, codecs, chunk_sizes: the table has a row for each combination of magic, codec and chunk size.
+        rounds: number of measurements of each row, alternately with the other rows of its magic and codec.
+        record_bytes: size of a record's value, as in KIP-283.
+        batch_bytes: size of a stored batch: a producer's default.
+        partitions, partition_bytes: number of partitions in a fetch, as in KIP-283, and bytes of each: a consumer's
+            default.
+        plain_bytes: minimum number of bytes of record values that are converted in one measurement.
+        memory: sizes of the memory test.
+        parts: the parts to do, out of ``PARTS``.
+        out: path of the document.
+        quick: True for a run that only shows that everything works.
     """
 
     magics: tuple[OldMagic, ...] = (1, 0)
@@ -89,10 +90,10 @@ _QUICK = Plan(
 
 
 def from_environment(environ: Mapping[str, str]) -> Plan:
-    """Returns the plan that the environment asks for.
+    """Returns the plan that the environment variables describe.
 
     Raises:
-        BenchError: a variable has a value that it cannot have.
+        BenchError: a value is invalid.
     """
     plan = _QUICK if environ.get("DOWNCONVERSION_QUICK", "") not in ("", "0") else Plan()
     only = environ.get("DOWNCONVERSION_ONLY", "")

@@ -1,4 +1,4 @@
-"""The document: both measurements as Markdown. Pure."""
+"""The document with both measurements, as Markdown. Pure."""
 
 import statistics
 from collections.abc import Sequence
@@ -32,7 +32,15 @@ def document(
     rows: Sequence[Row],
     memory: tuple[Contents, Sequence[Outcome]] | None,
 ) -> str:
-    """Returns the whole document."""
+    """Returns the whole document.
+
+    Args:
+        plan: the plan of the run.
+        machine: the machine of the run.
+        commit: commit of the code.
+        rows: rows of the table; empty: the table was not measured.
+        memory: contents of the source, and outcomes of the memory test; None: it was not made.
+    """
     about = (
         f"Commit `{commit}`, {machine.date}: {machine.cpu}, {machine.cores} cores, {machine.memory_gb:.0f} GB, Linux "
         f"{machine.kernel}, Python {machine.python.split()[0]}; load average before the run {machine.load_average:.1f}."

@@ -1,4 +1,4 @@
-"""The table: every chunk size against the whole conversion, in turns, and which size it speaks for."""
+"""The table of chunk sizes: measures every size alternately with the whole conversion, and finds the best size."""
 
 import dataclasses
 import json
@@ -21,22 +21,23 @@ from mirror.records.header import Codec
 __all__ = ["EQUAL", "Advice", "Row", "advice", "measure"]
 
 EQUAL = 0.05
-"""Ratios that differ by less are as good as each other, however well they repeat: what a chunk costs behind the
-conversion (a request, an answer) is not measured here."""
+"""Ratios that differ by less count as equal, however well they repeat: the cost of a chunk outside of the conversion (a
+request, an answer) is not measured here."""
 _READ_BYTES = 1 << 20
 Say = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One chunk size with one magic and codec.
+    """The figures of a chunk size with a magic and a codec.
 
     Attributes:
-        magic, codec, chunk_bytes: which; ``WHOLE``: not in chunks.
-        mb_per_s: 10^6 bytes of record values for each second of the process's CPU, in each round.
-        ratios: that figure divided by the whole conversion's of the same round.
-        peak_bytes: memory of the process at its peak, the most of all rounds.
-        grown_bytes: the part of it that conversion took, beyond the fetch and all else that was there before; likewise.
+        magic, codec: magic and codec.
+        chunk_bytes: the chunk size, or ``WHOLE``.
+        mb_per_s: 10^6 bytes of record values per second of the process's CPU, for each round.
+        ratios: these figures divided by those of the whole conversion in the same round.
+        peak_bytes: peak memory of the process, the highest of all rounds.
+        grown_bytes: the part of the peak that was added by the conversion, the highest of all rounds.
     """
 
     magic: OldMagic
@@ -49,19 +50,19 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """The median of the rounds' ratios."""
+        """Median of the rounds' ratios."""
         return statistics.median(self.ratios)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What the table says about the size.
+    """What follows from the table for the chunk size.
 
     Attributes:
         means: chunk size -> geometric mean of its ratios, over magics and codecs.
-        best: the size with the highest.
+        best: the chunk size with the highest mean.
         spread: by how much a row's ratio differs between rounds: the median over all rows of half the range. Two sizes
-            that differ by less are as good as each other.
+            that differ by less count as equal.
     """
 
     means: dict[int, float]
@@ -74,10 +75,10 @@ class Advice:
 
 
 def measure(plan: Plan, say: Say) -> list[Row]:
-    """Measure every row.
+    """Measures all rows of the table. ``say``: called with the progress, in words.
 
     Raises:
-        BenchError: a measurement failed.
+        BenchError: a measurement has failed.
     """
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="mirror-downconversion-") as folder:
@@ -96,7 +97,7 @@ def measure(plan: Plan, say: Say) -> list[Row]:
 
 
 def advice(rows: Sequence[Row]) -> Advice:
-    """Returns what the rows say about the chunk size."""
+    """Returns what follows from the rows for the chunk size."""
     chunked = [row for row in rows if row.chunk_bytes != WHOLE]
     logs: dict[int, list[float]] = {}
     for row in chunked:
@@ -110,7 +111,8 @@ _Figures = dict[str, Any]
 
 
 def _rounds(plan: Plan, magic: OldMagic, file: Path, sizes: list[int]) -> dict[int, list[_Figures]]:
-    """Measures all sizes, and the whole conversion, in each round; which one is first changes from round to round."""
+    """Measures all sizes and the whole conversion in each round. Another one is first in each round. Returns chunk size
+    -> figures of the rounds."""
     every = (WHOLE, *plan.chunk_sizes)
     found: dict[int, list[_Figures]] = {size: [] for size in every}
     once = _run({"file": str(file), "sizes": sizes, "magic": magic, "chunk_bytes": WHOLE, "passes": 1})
@@ -124,7 +126,7 @@ def _rounds(plan: Plan, magic: OldMagic, file: Path, sizes: list[int]) -> dict[i
 
 
 def _run(arguments: _Figures) -> _Figures:
-    """One measurement; reads what it makes and lets it go."""
+    """Makes one measurement, and returns its figures. Reads and discards its output."""
     command = [sys.executable, "-m", "bench.downconversion.conversion", json.dumps(arguments)]
     with tempfile.TemporaryFile() as errors:
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors) as process:

@@ -1,4 +1,4 @@
-"""The record sets of one fetch, as a broker would answer it: batches of magic 2 of a producer's default size."""
+"""Makes the record sets of a fetch, as a broker would return them: batches of magic 2 with a given size."""
 
 import itertools
 from collections.abc import Iterator
@@ -20,10 +20,18 @@ _SEED = 20_260_102
 def write(
     file: Path, *, codec: Codec, partitions: int, partition_bytes: int, batch_bytes: int, record_bytes: int
 ) -> list[int]:
-    """Write the record sets of a fetch, one behind the other. The same bytes each time.
+    """Writes the record sets of a fetch into a file, one behind the other. The bytes are the same each time.
+
+    Args:
+        file: the file.
+        codec: codec of the batches.
+        partitions: number of record sets.
+        partition_bytes: maximum size of a record set, which has whole batches only.
+        batch_bytes: approximate size of a batch.
+        record_bytes: size of a record's value.
 
     Returns:
-        The size of each, in bytes: whole batches, at most ``partition_bytes`` of them.
+        The size of each record set in bytes.
     """
     values = payload.pool(record_bytes, seed=_SEED, total_bytes=_POOL_BYTES)
     count = records_per_batch(values, codec=codec, batch_bytes=batch_bytes)
@@ -36,7 +44,7 @@ def write(
 
 
 def record_set(values: Iterator[bytes], *, codec: Codec, count: int, most: int) -> bytes:
-    """Returns batches of ``count`` records each, from offset 0 on: as many as ``most`` bytes hold."""
+    """Returns a record set from offset 0 on: as many batches of ``count`` records each as fit into ``most`` bytes."""
     batches: list[bytes] = []
     size = 0
     for base in itertools.count(step=count):
@@ -52,7 +60,8 @@ def record_set(values: Iterator[bytes], *, codec: Codec, count: int, most: int) 
 
 
 def records_per_batch(values: list[bytes], *, codec: Codec, batch_bytes: int) -> int:
-    """Returns how many of these records make a batch of about this many bytes; at least 1."""
+    """Returns the number of records that make a batch of about ``batch_bytes``; at least 1. ``values``: values of
+    typical records."""
     sample = [Record(at, _START_MS, b"%d" % at, value, ()) for at, value in enumerate(values[:_SAMPLE])]
     (batch,) = dense_batches(sample, codec)
     return max(1, round(batch_bytes / ((len(batch) - HEADER_SIZE) / len(sample))))

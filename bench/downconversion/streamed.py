@@ -1,8 +1,8 @@
-"""Reads an answer to Fetch while it comes: what is in memory is a window over it, not the answer.
+"""Reads a Fetch answer while it arrives. Only a window over it is in memory, not the whole answer.
 
-The mirror receives answers whole (``net.stream``), because it forwards slices of them; so its memory is bounded by how
-much it asks for at a time (KIP-74). A converter only reads on, so it can do with less: a window, or one batch if that
-is larger.
+The mirror receives answers as a whole (``net.stream``), because it forwards slices of them. So its memory is bounded by
+how much it asks for at a time (KIP-74). A converter only reads forward, so it needs less: a window, or one batch if
+that is larger.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,16 +17,24 @@ from mirror.wire.primitives import MalformedFrame, read_i16, read_i32
 __all__ = ["FETCH_VERSION", "Incoming", "Part", "parts", "request"]
 
 FETCH_VERSION = 11
-"""The last in which all fields have fixed places (Kafka 2.3 to 4.x)."""
+"""The last Fetch version in which all fields have fixed places (Kafka 2.3 to 4.x)."""
 _FETCH_KEY = 1
 _ROW_SIZE = 4 + 2 + 8 + 8 + 8 + 4
-"""Index, error, high watermark, last stable offset, log start, and the number of aborted transactions."""
+"""Size of a partition's fields: index, error code, high watermark, last stable offset, log start offset, and the number
+of aborted transactions."""
 _ABORTED_SIZE = 16
 
 
 class Part(NamedTuple):
-    """One partition of an answer. ``record_sets`` must be read to its end before the next part is asked for; each is
-    whole entries, borrowed until the next one is asked for."""
+    """A partition of an answer.
+
+    Attributes:
+        topic, partition: the partition.
+        error: its error code.
+        high_watermark: its high watermark.
+        record_sets: pieces of its records, each of whole entries. They must be read to the end before the next part is
+            requested. Each is valid until the next one is requested.
+    """
 
     topic: str
     partition: int
@@ -36,12 +44,12 @@ class Part(NamedTuple):
 
 
 class Incoming:
-    """The bytes of one answer behind its size.
+    """The bytes of an answer behind its size field.
 
     Args:
-        receive_into: reads some bytes into a buffer, at least one; 0 at the end of the connection.
-        size: of the answer.
-        window_bytes: how much is read ahead.
+        receive_into: reads bytes into a buffer, at least one, and returns their number; 0: the connection has ended.
+        size: size of the answer.
+        window_bytes: maximum number of bytes that are read ahead.
     """
 
     def __init__(self, receive_into: Callable[[memoryview], int], size: int, *, window_bytes: int) -> None:
@@ -52,15 +60,16 @@ class Incoming:
 
     @property
     def left(self) -> int:
-        """Bytes of the answer that were not passed over yet."""
+        """Number of bytes of the answer that were not taken or skipped yet."""
         return self._end - self._start + self._missing
 
     def peek(self, count: int) -> memoryview:
-        """Returns the next ``count`` bytes, borrowed until the next call. More than the window makes it larger.
+        """Returns the next ``count`` bytes without taking them. They are valid until the next call. If they are more
+        than the window, it is enlarged.
 
         Raises:
-            MalformedFrame: the answer has no more so many.
-            ConnectionError: the connection ended before.
+            MalformedFrame: fewer bytes of the answer are left.
+            ConnectionError: the connection has ended before them.
         """
         if count > self.left:
             raise MalformedFrame(f"a field of {count} bytes where {self.left} of the answer are left")
@@ -77,7 +86,7 @@ class Incoming:
         return memoryview(self._buffer).toreadonly()[self._start : self._start + count]
 
     def _move(self, count: int) -> None:
-        """Makes room for ``count`` bytes from the start on, in a larger buffer if need be."""
+        """Makes room for ``count`` bytes from the start of the window on, if necessary in a larger buffer."""
         rest = bytes(memoryview(self._buffer)[self._start : self._end])
         if count > len(self._buffer):
             self._buffer = bytearray(count)
@@ -85,13 +94,13 @@ class Incoming:
         self._start, self._end = 0, len(rest)
 
     def take(self, count: int) -> memoryview:
-        """Returns the next ``count`` bytes, and passes over them."""
+        """Takes the next ``count`` bytes, and returns them. They are valid until the next call. Raises: as ``peek``."""
         view = self.peek(count)
         self._start += count
         return view
 
     def skip(self, count: int) -> None:
-        """Passes over bytes without keeping them."""
+        """Skips ``count`` bytes. Raises: as ``peek``."""
         while count:
             some = min(count, len(self._buffer))
             self.take(some)
@@ -99,7 +108,8 @@ class Incoming:
 
 
 def request(correlation_id: int, partitions: list[FetchPartition], *, max_bytes: int, max_wait_ms: int = 500) -> bytes:
-    """Returns a whole Fetch request, with its size in front."""
+    """Returns the bytes of a Fetch request, with its size in front. ``max_bytes``: maximum size of the answer's
+    records."""
     head = request_header(
         api_key=_FETCH_KEY, version=FETCH_VERSION, correlation_id=correlation_id, client_id="downconversion",
         flexible=False,
@@ -111,12 +121,16 @@ def request(correlation_id: int, partitions: list[FetchPartition], *, max_bytes:
 
 
 def parts(incoming: Incoming, *, window_bytes: int) -> Iterator[Part]:
-    """Yields the partitions of an answer to such a request, in order.
+    """Yields the partitions of an answer to ``request``, in order.
+
+    Args:
+        incoming: the bytes of the answer.
+        window_bytes: maximum size of the pieces of records, unless a single entry is larger.
 
     Raises:
-        MalformedFrame: it does not follow the schema, or has an error for the whole.
-        CorruptBatch: a record set has a length that no broker writes.
-        ConnectionError: the connection ended before the answer.
+        MalformedFrame: the answer does not follow the schema, or has an error code for the whole request.
+        CorruptBatch: an entry has a length that no broker writes.
+        ConnectionError: the connection has ended before the answer.
     """
     head = incoming.take(SIZE.size + 10)
     (error, _) = read_i16(head, 8)
@@ -148,7 +162,8 @@ def _count(incoming: Incoming) -> int:
 
 
 def _record_sets(incoming: Incoming, size: int, window_bytes: int) -> Iterator[memoryview]:
-    """Yields the entries of a record set of ``size`` bytes, as many at a time as the window holds."""
+    """Yields the entries of a record set of ``size`` bytes, as many at a time as fit into the window. A partial entry
+    at the end is skipped."""
     if size > incoming.left:
         raise MalformedFrame(f"records of {size} bytes where {incoming.left} of the answer are left")
     while size:
@@ -165,7 +180,7 @@ def _record_sets(incoming: Incoming, size: int, window_bytes: int) -> Iterator[m
 
 
 def _whole(view: memoryview) -> int:
-    """Returns how many bytes the whole entries have."""
+    """Returns the number of bytes of the whole entries at the beginning of the view."""
     used, end = 0, len(view)
     while not isinstance(size := measure(view, used, end), Remainder):
         used += size
@@ -173,7 +188,7 @@ def _whole(view: memoryview) -> int:
 
 
 def _needed(view: memoryview) -> int:
-    """Returns how many bytes the first entry has; 0 if that cannot be told, or it is KIP-283's filler."""
+    """Returns the size of the first entry in bytes; 0 if its head is not complete, or if it is KIP-283's filler."""
     if len(view) < PREFIX_SIZE:
         return 0
     offset, length = PREFIX.unpack_from(view)

@@ -1,1 +1,1 @@
-"""Results: kept as JSON, shown as tables and as a chart."""
+"""The results of a run, which are saved as JSON, and shown as tables and as a chart."""

@@ -1,4 +1,4 @@
-"""The chart of KIP-712: CPU before and after. Grouped bars per workload, on a logarithmic scale."""
+"""Draws the chart of CPU per GB, as in KIP-712: grouped bars for each workload, on a logarithmic scale."""
 
 from pathlib import Path
 
@@ -13,12 +13,12 @@ __all__ = ["draw"]
 _ORDER = ("mm2", "mm1", "mirror", "floor")
 _COLOURS = {"mm2": "#b5482a", "mm1": "#e0a458", "mirror": "#1f6f8b", "floor": "#b8c4c9"}
 _WIDTH = 0.8
-_LOWEST = 0.1  # CPU-seconds per GB: below what a relay takes
+_LOWEST = 0.1  # lower end of the axis, in CPU-seconds per GB: less than a relay takes
 _GAP = 0.5
 
 
 def draw(results: Results, path: Path) -> None:
-    """Write an SVG that is the same for the same results, so that its changes can be reviewed."""
+    """Writes the chart as SVG. The file is the same for the same results, so that changes can be reviewed."""
     mpl.use("Agg")
     mpl.rcParams["svg.hashsalt"] = "mirror"
     workloads = [name for name in results.workloads() if any(_cost(results, system, name) for system in _ORDER)]
@@ -60,7 +60,8 @@ def _cost(results: Results, system: str, workload: str) -> float | None:
 
 
 def _places(workloads: list[str]) -> list[float]:
-    """Returns the position of each group of bars: a gap between batch sizes and between numbers of partitions."""
+    """Returns the position of each group of bars. There is a gap between batch sizes, and between numbers of
+    partitions."""
     places: list[float] = []
     before = ""
     for name in workloads:

@@ -1,7 +1,8 @@
-"""The figures of README.md and docs/results/COSTS.md: ``python -m bench.report.documents`` writes them in, from
+"""The figures in README.md and docs/results/COSTS.md. ``python -m bench.report.documents`` writes them, from
 ``bench/out/compare.json``.
 
-Each stands between two comments, so that the text around it stays somebody's own. A test holds them against the file.
+Each block of figures stands between two comments, and the text around it is written by hand. A test compares the blocks
+with the file.
 """
 
 import re
@@ -39,7 +40,7 @@ def _run(found: Results) -> list[str]:
 
 
 def _warmth(rows: list[Row]) -> str:
-    """What a reader has to know of the JVM's figures: a cold one is needlessly expensive."""
+    """Returns how warm MirrorMaker 2 was, which a reader has to know: a cold JVM costs more than it has to."""
     times = {row.workload: (row.warm_s or 0.0, row.shortest_s or 0.0) for row in rows}
     long = [name for name, both in times.items() if min(both) >= MM2_S]
     told = f"MirrorMaker 2 was warm for {MM2_S:.0f} s and measured for as long in {len(long)} of {len(times)} workloads"
@@ -82,7 +83,8 @@ def _bounds(found: Results) -> list[str]:
 
 
 def _scope(found: Results) -> list[str]:
-    """What the bounds leave out, and what that run did otherwise than the next one will."""
+    """Returns what the bounds leave out, and what was measured in another way in that run than it will be in the
+    next."""
     told = [
         "* The bounds on CPU per GB against the floor and MirrorMaker 2, and that on peak memory, are on workloads "
         "nearby, without TLS. The tables below have the others' figures."
@@ -106,7 +108,7 @@ def _scope(found: Results) -> list[str]:
 
 
 def _missed(found: Results) -> list[str]:
-    """The bounds that were not kept everywhere, for a reader who has no time for all of them."""
+    """Returns the bounds that were missed for some workload, for a reader who does not read all bounds."""
     bounds = _by_bound(found)
     missed = {what: some for what, some in bounds.items() if not _is_kept(some)}
     if not missed:
@@ -122,7 +124,7 @@ def _missed(found: Results) -> list[str]:
 
 
 def _by_bound(found: Results) -> dict[str, list[Verdict]]:
-    """Bound -> what became of it in each workload that it is for."""
+    """Returns bound -> its verdicts, one for each workload to which it applies."""
     by_bound: dict[str, list[Verdict]] = {}
     for verdict in verdicts(found):
         by_bound.setdefault(verdict.what, []).append(verdict)
@@ -225,7 +227,7 @@ BLOCKS: dict[str, Callable[[Results], list[str]]] = {
 
 
 def written(text: str, found: Results) -> str:
-    """Returns the document with the figures of these results in every block.
+    """Returns a document with the figures of some results in every block. ``text``: the document.
 
     Raises:
         KeyError: a block has an unknown name.
@@ -255,7 +257,7 @@ def _table(headings: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[s
 
 
 def main() -> int:
-    """Write the documents' figures anew; returns the exit code."""
+    """Writes the figures of all documents, and returns the exit code."""
     found = results.load(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "bench" / "out" / "compare.json")
     for document in DOCUMENTS:
         document.write_text(written(document.read_text(encoding="utf-8"), found), encoding="utf-8")

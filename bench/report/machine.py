@@ -1,4 +1,4 @@
-"""Describes the machine of a run, as its own files report it."""
+"""Describes the machine of a run."""
 
 import dataclasses
 import datetime
@@ -17,19 +17,19 @@ __all__ = ["Machine", "describe"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The properties of the machine that the figures depend on.
+    """The properties of the machine on which the figures depend.
 
     Attributes:
-        date: of the run, UTC.
-        cpu: model name.
-        cores: number that this process may use.
-        memory_gb: in 10^9 bytes.
-        kernel: release.
-        python: version and build.
-        inner_loop: the form of mirror's, ``compiled`` or ``in Python``.
-        java: its own version line.
-        data: where the brokers keep theirs, ``memory`` or ``disk``.
-        load_average: over the last minute before the run, by other programs.
+        date: date and time of the run (UTC).
+        cpu: model name of the CPU.
+        cores: number of cores that this process may use.
+        memory_gb: memory in 10^9 bytes.
+        kernel: release of the kernel.
+        python: version and build of Python.
+        inner_loop: form of mirror's inner loop, ``compiled`` or ``in Python``.
+        java: first line of ``java -version``.
+        data: where the brokers keep their data, ``memory`` or ``disk``.
+        load_average: load average of the last minute before the run, from other programs.
     """
 
     date: str
@@ -44,7 +44,7 @@ class Machine:
     load_average: float
 
     def sentence(self) -> str:
-        """Returns a sentence for captions."""
+        """Returns the properties as a text for captions."""
         return (
             f"{self.date}, {self.cpu}, {self.cores} cores shared with both brokers, {self.memory_gb:.0f} GB, "
             f"Linux {self.kernel}, Python {self.python}, inner loop {self.inner_loop}, {self.java}, "
@@ -53,7 +53,7 @@ class Machine:
 
 
 def describe() -> Machine:
-    """Returns this machine's present properties."""
+    """Returns the present properties of this machine."""
     return Machine(
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         cpu=_cpu(),
@@ -77,7 +77,7 @@ def _cpu() -> str:
 
 
 def _python() -> str:
-    # Build flags do not show how fast an interpreter is (Debian's does not record its PGO), so the build is named.
+    # The build is named, since build flags do not show how fast an interpreter is: Debian's does not record its PGO.
     return " ".join(sys.version.split())
 
 

@@ -1,4 +1,5 @@
-"""The results of a run: rows, as JSON, written after every workload, so that an interruption loses nothing."""
+"""The results of a run: rows that are saved as JSON. They are written after every workload, so that an interruption
+loses nothing."""
 
 import dataclasses
 import json
@@ -17,11 +18,11 @@ from bench.report.machine import Machine
 __all__ = ["Cost", "Latency", "Ratio", "Results", "Row", "load", "paired", "row", "save", "shown", "shown_ms"]
 
 _NEVER = "p99_never_came"
-"""In JSON, which has no infinity: True where the time that 99 % needed is infinite. It is null there."""
+"""Key in JSON, which has no infinity: True if ``p99_ms`` is infinite. ``p99_ms`` is null then."""
 
 
 class Ratio(NamedTuple):
-    """How many times as much: the median of the pairs' ratios, and the range of single pairs."""
+    """The ratio of two figures: the median of the pairs' ratios, and the lowest and the highest of them."""
 
     median: float
     least: float
@@ -29,10 +30,17 @@ class Ratio(NamedTuple):
 
 
 def paired(ours: Sequence[float], theirs: Sequence[float]) -> Ratio | None:
-    """Returns how many times theirs ours is, pair by pair in the order of the turns; None without a pair.
+    """Returns the ratio of one system's figures to another's, pair by pair.
 
-    What disturbs a shared machine for a minute disturbs both of a pair. What was measured once makes one, of the first
-    turn.
+    If something disturbs a shared machine for a minute, it disturbs both figures of a pair. A system that was measured
+    once has one pair, that of the first turn.
+
+    Args:
+        ours: figures of the one system, in the order of the turns.
+        theirs: figures of the other system, in the same order.
+
+    Returns:
+        The ratio; None if there is no pair.
     """
     ratios = [mine / other for mine, other in zip(ours, theirs, strict=False) if other]
     return Ratio(statistics.median(ratios), min(ratios), max(ratios)) if ratios else None
@@ -40,31 +48,31 @@ def paired(ours: Sequence[float], theirs: Sequence[float]) -> Ratio | None:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One system on one workload. Figures are None if it failed; ``error`` then says how.
+    """The figures of a system on a workload. They are None if the system has failed.
 
     Attributes:
         system: floor, mirror, mm2 or mm1.
-        workload: its name.
-        size: batch size by name: 1KB, 16KB or 1MB.
-        codec: compression.
-        partitions: of the topic.
-        tls: the clusters that copiers spoke TLS to: ``source``, ``destination`` or both.
-        far: the clusters to which the round trip was long.
-        batch_mean_bytes: mean size of a stored batch at the source, read back from the headers.
-        stored_bytes: of the topic at the source.
-        records: likewise.
-        cpu_s_per_gb: CPU-seconds of the copying process per 10^9 stored bytes.
-        mb_per_s: 10^6 stored bytes per second; the median of all runs.
-        peak_rss_mb: 10^6 bytes.
-        measured_bytes: copied in the interval that was measured.
-        measured_s: its length.
-        start_cpu_s: CPU-seconds before it.
-        all_s: from the start of the process to the end of the interval.
-        runs_cpu_s_per_gb: of every run, if there were several, in the order of the turns.
-        runs_mb_per_s: likewise.
-        warm_s: seconds of warm-up that were left out, the least of all runs.
-        shortest_s: the shortest interval of all runs.
-        error: what went wrong.
+        workload: name of the workload.
+        size: name of the batch size: 1KB, 16KB or 1MB.
+        codec: compression of the batches.
+        partitions: number of partitions of the topic.
+        tls: clusters to which the copiers connected with TLS: ``source``, ``destination`` or both.
+        far: clusters to which the round trip was long.
+        batch_mean_bytes: mean size of a stored batch at the source, read from the headers.
+        stored_bytes: size of the topic at the source.
+        records: number of records of the topic at the source.
+        cpu_s_per_gb: CPU-seconds of the copying process per 10^9 stored bytes, of the run with the median CPU.
+        mb_per_s: 10^6 stored bytes per second, the median of all runs.
+        peak_rss_mb: peak memory in 10^6 bytes, the highest of all runs.
+        measured_bytes: bytes that were copied in the measured interval.
+        measured_s: length of that interval in seconds.
+        start_cpu_s: CPU-seconds before that interval.
+        all_s: time in seconds from the start of the process to the end of the interval.
+        runs_cpu_s_per_gb: ``cpu_s_per_gb`` of every run in the order of the turns; empty if there was only one.
+        runs_mb_per_s: ``mb_per_s`` of every run in the order of the turns; empty if there was only one.
+        warm_s: seconds of warm-up that were left out, the fewest of all runs.
+        shortest_s: length of the shortest interval of all runs, in seconds.
+        error: what went wrong; None: nothing.
     """
 
     system: str
@@ -92,32 +100,33 @@ class Row:
 
     @property
     def costs(self) -> tuple[float, ...]:
-        """CPU-seconds per GB of each run, in the order of the turns; of one that failed, none."""
+        """CPU-seconds per GB of each run, in the order of the turns; empty if the system has failed."""
         return self.runs_cpu_s_per_gb or ((self.cpu_s_per_gb,) if self.cpu_s_per_gb else ())
 
     @property
     def speeds(self) -> tuple[float, ...]:
-        """MB/s of each run, likewise."""
+        """MB/s of each run, in the order of the turns; empty if the system has failed."""
         return self.runs_mb_per_s or ((self.mb_per_s,) if self.mb_per_s else ())
 
     @property
     def speed(self) -> float | None:
-        """The median of them; ``mb_per_s`` of older results is that of the run with the median CPU."""
+        """Median of ``speeds``. In older results, ``mb_per_s`` is that of the run with the median CPU instead."""
         return statistics.median(self.speeds) if self.speeds else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """Time from a record's timestamp until a consumer has it, at a steady rate. Figures are None if it failed.
+    """The time from a record's timestamp until a consumer has the record, at a steady rate. The figures are None if the
+    system has failed.
 
     Attributes:
-        system: mirror, mm2, mm1, or ``source``: a consumer at the source itself, the base of the others.
+        system: mirror, mm2, mm1; or ``source``: a consumer at the source itself, to compare with.
         mb_per_s: the rate.
-        samples: records timed.
-        median_ms: half of those that were written were quicker.
-        p99_ms: 99 in 100 of those that were written were quicker; infinite if fewer came.
-        max_ms: the slowest that came.
-        error: what went wrong.
+        samples: number of records that have arrived.
+        median_ms: median over all records that were written.
+        p99_ms: 99th percentile over all records that were written; infinite if fewer have arrived.
+        max_ms: time of the slowest record that has arrived.
+        error: what went wrong; None: nothing.
     """
 
     system: str
@@ -131,24 +140,24 @@ class Latency:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """One case of the cost of exactness. Figures are None if it failed.
+    """The figures of a case (``plan.Case``). They are None if the case has failed, or does not have that figure.
 
     Attributes:
-        case: its name.
+        case: name of the case.
         what: the case in words.
-        partitions: of the topic.
-        stored_bytes: of the topic at the source; likewise batches, and records, a marker counted as one of each.
+        partitions: number of partitions of the topic.
+        stored_bytes, batches, records: contents of the topic at the source. A marker counts as a batch and a record.
         mb_per_s: 10^6 stored bytes per second.
         offsets_per_s: records and markers per second.
-        cpu_s_per_gb: CPU-seconds of mirror per 10^9 stored bytes; the median of all runs.
-        runs_cpu_s_per_gb: of every run, if there were several.
-        core_percent: of one core, after all is copied; only for cases of many partitions, which lack the three figures
-            above.
-        active_s: time from the start until all partitions are active; likewise.
-        p99_ms: time from a record's timestamp until a consumer has it; 99 in 100 of those that were written were
-            quicker; infinite if fewer came. Only where some are written.
-        peak_rss_mb: 10^6 bytes, of all of mirror's processes; likewise.
-        error: what went wrong.
+        cpu_s_per_gb: CPU-seconds of mirror per 10^9 stored bytes, of the run with the median CPU.
+        runs_cpu_s_per_gb: ``cpu_s_per_gb`` of every run; empty if there was only one.
+        core_percent: percent of one core after everything is copied. Only cases of many partitions have this; they do
+            not have the figures above.
+        active_s: time from the start until all partitions are active, in seconds. Only for cases of many partitions.
+        p99_ms: time from a record's timestamp until a consumer has the record: the 99th percentile over all records
+            that were written; infinite if fewer have arrived. Only for cases that write records meanwhile.
+        peak_rss_mb: peak memory of all of mirror's processes, in 10^6 bytes. Only for cases of many partitions.
+        error: what went wrong; None: nothing.
     """
 
     case: str
@@ -170,18 +179,18 @@ class Cost:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Results:
-    """A whole run.
+    """The results of a run.
 
     Attributes:
         kind: full, quick or selection.
         machine: the machine of the run.
-        commit: of the code; ``unknown`` in results of before it was written down.
-        definition: of the figures, as that run measured them.
-        settings: of brokers and systems, by their own names.
-        rows: in the order in which they were measured.
-        latency: likewise.
-        costs: of exactness, likewise.
-        complete: True if the run came to its end.
+        commit: commit of the code; ``unknown`` in old results, which did not have it.
+        definition: what the figures mean, as that run has measured them.
+        settings: settings of the brokers and systems, by their own names.
+        rows: figures of the workloads, in the order in which they were measured.
+        latency: figures of the latency, in the order in which they were measured.
+        costs: figures of the cases, in the order in which they were measured.
+        complete: True if the run has come to its end.
     """
 
     kind: str
@@ -195,20 +204,20 @@ class Results:
     definition: str = DEFINITION
 
     def workloads(self) -> list[str]:
-        """Returns the names, in the order of the rows."""
+        """Returns the names of the workloads, in the order of the rows."""
         return list(dict.fromkeys(row.workload for row in self.rows))
 
     def systems(self) -> list[str]:
-        """Returns the names, in the order of tables."""
+        """Returns the names of the systems that have rows, in the order of the tables."""
         had = {row.system for row in self.rows}
         return [system for system in SYSTEMS if system in had]
 
     def find(self, system: str, workload: str) -> Row | None:
-        """Returns a row, or None."""
+        """Returns the row of a system and a workload; None if there is none."""
         return next((row for row in self.rows if (row.system, row.workload) == (system, workload)), None)
 
     def times_floor(self, row: Row) -> Ratio | None:
-        """Returns how many times the floor's CPU a row has; None without a floor."""
+        """Returns the ratio of a row's CPU to the floor's; None if the floor was not measured."""
         floor = self.find("floor", row.workload)
         return paired(row.costs, floor.costs) if floor is not None else None
 
@@ -232,25 +241,25 @@ class Results:
 
 
 def shown(value: float | None, digits: int = 2) -> str:
-    """Returns a figure as people get it; empty if there is none."""
+    """Returns a figure as text: empty for None, "no answer" for infinity. ``digits``: digits behind the point."""
     if value is None:
         return ""
     return f"{value:.{digits}f}" if math.isfinite(value) else "no answer"
 
 
 def shown_ms(value: float | None, digits: int = 0) -> str:
-    """Returns a time in ms, with its unit."""
+    """Returns a time in ms as text, with its unit. Like ``shown`` otherwise."""
     unit = " ms" if value is None or math.isfinite(value) else ""
     return f"{shown(value, digits)}{unit}"
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns a row as JSON can hold it."""
+    """Returns a row without infinity, for JSON."""
     return {**row, "p99_ms": None, _NEVER: True} if row["p99_ms"] == math.inf else row
 
 
 def _of_json(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns the row that ``_finite`` was given."""
+    """Returns the row from which ``_finite`` has made this one."""
     kept = {name: value for name, value in row.items() if name != _NEVER}
     return {**kept, "p99_ms": math.inf} if row.get(_NEVER) else kept
 
@@ -258,7 +267,15 @@ def _of_json(row: dict[str, Any]) -> dict[str, Any]:
 def row(
     system: str, workload: Workload, held: Stored, *, runs: Sequence[Measured] = (), error: str | None = None
 ) -> Row:
-    """Returns a row made from the run with the median, or from the error."""
+    """Returns a row, made from the run with the median CPU, or from an error.
+
+    Args:
+        system: name of the system.
+        workload: the workload.
+        held: contents of its topic at the source.
+        runs: the measurements, in the order of the turns; empty if there is an error.
+        error: what went wrong; None: nothing.
+    """
     made = Row(
         system=system, workload=workload.name, size=workload.size, codec=workload.codec, partitions=workload.partitions,
         tls=workload.tls, far=workload.far, batch_mean_bytes=round(held.mean_batch_bytes, 1), stored_bytes=held.bytes,
@@ -284,11 +301,11 @@ def row(
 
 
 _TUPLES = ("runs_cpu_s_per_gb", "runs_mb_per_s", "tls", "far")
-"""Fields of ``Row`` that JSON keeps as lists."""
+"""Fields of ``Row`` that are tuples, and lists in JSON."""
 
 
 def save(results: Results, folder: Path) -> Path:
-    """Write ``compare.json`` atomically; returns its path."""
+    """Writes ``compare.json`` atomically into a folder, and returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "compare.json"
     partial = path.with_suffix(".partial")
@@ -298,7 +315,7 @@ def save(results: Results, folder: Path) -> Path:
 
 
 def load(path: Path) -> Results:
-    """Read ``compare.json`` back."""
+    """Reads ``compare.json``."""
     data = json.loads(path.read_text())
     return Results(
         kind=data["kind"],
@@ -317,6 +334,6 @@ def load(path: Path) -> Results:
 
 
 def _read(row: dict[str, Any]) -> Row:
-    known = {field.name for field in dataclasses.fields(Row)}  # older results have a ratio that is none of pairs
+    known = {field.name for field in dataclasses.fields(Row)}  # older results also have a ratio that is not of pairs
     kept = {name: value for name, value in row.items() if name in known}
     return Row(**{**kept, **{name: tuple(row.get(name, ())) for name in _TUPLES}})

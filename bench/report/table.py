@@ -1,4 +1,4 @@
-"""Results as tables: for a terminal, and as Markdown to paste. Pure."""
+"""Results as tables, for a terminal and as Markdown. Pure."""
 
 from rich.table import Table
 
@@ -56,7 +56,7 @@ def latency(rows: list[Latency]) -> Table:
 
 
 def costs(rows: list[Cost]) -> Table:
-    """Returns a table of the cost of exactness."""
+    """Returns a table of the cases."""
     table = Table(title="What exactness costs, and what a long way does (mirror)")
     for number, heading in enumerate(_COST_HEADINGS):
         table.add_column(heading, justify="left" if number < 2 else "right", no_wrap=number != 1)
@@ -66,7 +66,7 @@ def costs(rows: list[Cost]) -> Table:
 
 
 def goals(verdicts: list[Verdict]) -> Table:
-    """Returns a table of the bounds kept and missed."""
+    """Returns a table of the bounds that were kept and missed."""
     table = Table(title="Bounds")
     for heading in (*_GOAL_HEADINGS, ""):
         table.add_column(heading, justify="right" if heading in _GOAL_HEADINGS[2:] else "left")
@@ -77,7 +77,7 @@ def goals(verdicts: list[Verdict]) -> Table:
 
 
 def markdown(results: Results) -> str:
-    """Returns all tables as Markdown, to paste into a document."""
+    """Returns all tables as Markdown."""
     lines = [f"{results.machine.sentence()}.", ""]
     lines += _markdown_table(_HEADINGS, [cells for name in results.workloads() for cells in _rows_of(results, name)])
     if results.latency:
@@ -147,7 +147,7 @@ def _times(ratio: Ratio | None, digits_from_ten: int) -> str:
 
 
 def _size(size: float) -> str:
-    """Returns bytes in a unit that needs at most four figures."""
+    """Returns a number of bytes as text, in B, KB or MB."""
     if size >= 1e6:
         return f"{size / 1e6:.2f} MB"
     return f"{size / 1e3:.1f} KB" if size >= 10_000 else f"{size:.0f} B"

@@ -1,1 +1,1 @@
-"""Both sides compared at the end: record by record, with what was acknowledged, and up to a halt."""
+"""Compares both sides at the end of a stage: record by record, with the acknowledged records, and up to a halt."""

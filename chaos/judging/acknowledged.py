@@ -1,7 +1,8 @@
-"""The records acknowledged to the writers, and the check that a cluster holds them. Pure, but for ``content_of``.
+"""The records that were acknowledged to the writers, and the check that a cluster holds them. Pure, except for
+``content_of``.
 
-A copy may equal the source and lack a record all the same: one that the source has lost as well. So the records that a
-producer was told are stored are kept apart from those that the source holds in the end.
+A copy may equal the source and still lack a record, if the source has lost it as well. So the records that were
+acknowledged to a producer are kept, besides those that the source holds in the end.
 """
 
 import hashlib
@@ -22,12 +23,12 @@ Headers = Sequence[tuple[str, bytes | str | None]]
 
 @dataclass(slots=True)
 class Acknowledged:
-    """The acknowledgements to some writers; a single writer's are added by its own thread.
+    """The acknowledgements to one or several writers. Those of a single writer are added by its own thread.
 
     Attributes:
-        placed: per partition: offset at the source -> content of the record.
-        ordered: per partition: contents of all records that a read_committed consumer gets there, in this order.
-        deaf: topics whose writer never gets an acknowledgement.
+        placed: partition -> offset at the source -> content of the record.
+        ordered: partition -> contents of all records that a read_committed consumer gets there, in this order.
+        deaf: topics whose writer does not report acknowledgements.
     """
 
     placed: dict[Name, dict[int, bytes]] = field(default_factory=dict)
@@ -35,18 +36,18 @@ class Acknowledged:
     deaf: set[str] = field(default_factory=set)
 
     def note(self, name: Name, offset: int, one: bytes) -> None:
-        """Note that the source has this record at this offset."""
+        """Notes that a record was acknowledged. ``offset``: its offset at the source; ``one``: its content."""
         self.placed.setdefault(name, {})[offset] = one
 
     def add(self, other: "Acknowledged") -> None:
-        """Add another writer's acknowledgements."""
+        """Adds the acknowledgements to another writer."""
         for name, records in other.placed.items():
             self.placed.setdefault(name, {}).update(records)
         self.ordered |= other.ordered
         self.deaf |= other.deaf
 
     def of(self, names: Collection[Name]) -> "Acknowledged":
-        """Returns the acknowledgements of these partitions."""
+        """Returns only the acknowledgements of these partitions."""
         return Acknowledged(
             placed={name: ones for name, ones in self.placed.items() if name in names},
             ordered={name: ones for name, ones in self.ordered.items() if name in names},
@@ -55,27 +56,29 @@ class Acknowledged:
 
     @property
     def count(self) -> int:
-        """The number of acknowledged records."""
+        """Number of acknowledged records."""
         return sum(map(len, (*self.placed.values(), *self.ordered.values())))
 
     def silent(self, topics: Iterable[str]) -> list[str]:
-        """Returns the topics of which nothing was acknowledged, except those whose writer gets no acknowledgements."""
+        """Returns those of the topics of which no record was acknowledged, without those whose writer does not report
+        acknowledgements."""
         told = {topic for records in (self.placed, self.ordered) for (topic, _), ones in records.items() if ones}
         return [topic for topic in topics if topic not in told | self.deaf]
 
 
 KEY_BYTES = 6
-"""Leading bytes of a content that are the same for all records of a key."""
+"""Number of leading bytes of a content that are the same for all records with the same key."""
 
 
 def content(key: bytes | None, value: bytes | None, headers: Headers | None) -> bytes:
-    """Returns 18 bytes for all that a producer knows of a record when it sends it (the timestamp may be set later)."""
+    """Returns 18 bytes that identify a record by its key, value and headers. The timestamp is left out, since it may be
+    set after the record was sent. The first ``KEY_BYTES`` bytes depend on the key only."""
     rest = hashlib.blake2b(repr((key, value, list(headers or ()))).encode(), digest_size=12).digest()
     return hashlib.blake2b(repr(key).encode(), digest_size=KEY_BYTES).digest() + rest
 
 
 def content_of(message: Message) -> bytes:
-    """Returns the ``content`` of a record that was read."""
+    """Returns the ``content`` of a record that a consumer has read."""
     key, value = message.key(), message.value()
     assert not isinstance(key, str)
     assert not isinstance(value, str)
@@ -85,15 +88,15 @@ def content_of(message: Message) -> bytes:
 def unkept(
     told: Acknowledged, held: Reading, *, exact: bool, starts: Offsets | None = None, source: Reading | None = None
 ) -> list[str]:  # fmt: skip
-    """Returns, in words, the acknowledged records that are not held, or held more than once.
+    """Returns, in words, the acknowledged records that a cluster does not hold, or holds more than once.
 
     Args:
         told: the acknowledgements to the writers.
-        held: per partition: offset -> content, as a read_committed consumer gets it.
-        exact: True if a record has to be at its acknowledged offset; otherwise once in its partition, in order.
-        starts: acknowledged offsets below which records may have been deleted.
-        source: the source's records, likewise. A producer may have written a record there twice and been told once;
-            a copy has it as often as the source.
+        held: partition -> offset -> content, as a read_committed consumer of the cluster gets them.
+        exact: True if a record has to be at its acknowledged offset; False: once in its partition, in order.
+        starts: partition -> source offset below which records may have been deleted; None: none were.
+        source: the records of the source, in the form of ``held``. A producer may have written a record twice although
+            it was acknowledged once; then a copy has it twice as well.
     """
     out: list[str] = []
     for name, records in told.placed.items():
@@ -112,12 +115,13 @@ def unkept(
 
 
 def deletable(gap: tuple[int, int] | None, start: int) -> tuple[int, int] | None:
-    """Returns the range of source offsets that may be gone before they were copied.
+    """Returns the range of source offsets that may have been deleted before they were copied; None: there is none.
 
     Args:
-        gap: the first offset that existed when records were deleted, and the one after the last; None: none deleted.
-        start: the source's log start offset in the end. Brokers that were told to keep records from now on go on
-            deleting for a while, newer records included.
+        gap: the first offset that existed when records were deleted, and the one after the last; None: no record was
+            deleted.
+        start: the source's log start offset in the end. Brokers go on deleting for a while after retention was switched
+            off, newer records included.
     """
     return None if gap is None else (gap[0], max(gap[1], start))
 
@@ -126,15 +130,16 @@ def judge_skipped(
     name: Name, ranges: Iterable[tuple[int, int]], gap: tuple[int, int] | None, due: Mapping[int, bytes],
     held: Mapping[int, bytes], *, exact: bool,
 ) -> list[str]:  # fmt: skip
-    """Check that all offsets reported as skipped are missing and could not be copied; returns the violations in words.
+    """Checks that all offsets which were reported as skipped are missing, and could not have been copied. Returns the
+    violations in words.
 
     Args:
         name: the partition.
-        ranges: the reported ranges: first offset at the source, and the one after the last.
-        gap: offsets that may have been deleted before they were copied; None: none were.
-        due: the acknowledged records: offset -> content.
-        held: the destination's records, likewise.
-        exact: True if offsets are equal.
+        ranges: the reported ranges, each as the first source offset and the one after the last.
+        gap: the range of offsets that may have been deleted before they were copied; None: there is none.
+        due: offset -> content of the acknowledged records.
+        held: offset -> content of the destination's records.
+        exact: True if offsets are the same on both sides.
     """
     told = {at for start, end in ranges for at in range(start, end)}
     out = []
@@ -150,12 +155,14 @@ def judge_skipped(
 def surviving(
     due: Mapping[int, bytes], here: Mapping[int, bytes], there: Mapping[int, bytes], *, exact: bool
 ) -> list[str]:  # fmt: skip
-    """Check that a partition compacted at both sides has the same last record per key; returns violations in words.
+    """Checks that a partition which is compacted on both sides has the same last record of each key. Returns the
+    violations in words.
 
     Args:
-        due: the acknowledged records: offset -> content.
-        here, there: the records of source and destination, likewise.
-        exact: True if offsets are equal.
+        due: offset -> content of the acknowledged records.
+        here: offset -> content of the source's records.
+        there: offset -> content of the destination's records.
+        exact: True if offsets are the same on both sides.
     """
     out = []
     last, copied, acknowledged = (_last_of_keys(one) for one in (here, there, due))

@@ -1,4 +1,4 @@
-"""Compares both sides record by record: lost, doubled and misplaced records. Pure."""
+"""Compares both sides record by record, and counts lost, doubled and misplaced records. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,14 +14,15 @@ _SHOWN = 5
 
 @dataclass(slots=True)
 class Comparison:
-    """The result of a comparison; sums up with ``add``.
+    """The result of a comparison, or the sum of several.
 
     Attributes:
         records: number of the source's records that were compared.
-        lost: records of the source that are nowhere in the destination's partition.
-        doubled: records that are at the destination more often than at the source.
-        misplaced: records at another offset than at the source; or not in the source's partition at all.
-        examples: some places, in words.
+        lost: number of the source's records that the destination's partition does not have.
+        doubled: number of records that the destination has more often than the source.
+        misplaced: number of records that are at another offset than at the source, or not in the source's partition at
+            all.
+        examples: some of the places, in words.
     """
 
     records: int = 0
@@ -32,11 +33,11 @@ class Comparison:
 
     @property
     def identical(self) -> bool:
-        """True if nothing was found."""
+        """True if no record is lost, doubled or misplaced."""
         return not (self.lost or self.doubled or self.misplaced)
 
     def add(self, other: "Comparison") -> None:
-        """Add another result."""
+        """Adds another result."""
         self.records += other.records
         self.lost += other.lost
         self.doubled += other.doubled
@@ -44,7 +45,8 @@ class Comparison:
         self.examples = (self.examples + other.examples)[: 4 * _SHOWN]
 
     def count(self, other: "Comparison") -> None:
-        """Add what another one found; its records are counted elsewhere, and its places are told in other words."""
+        """Adds only the numbers of lost, doubled and misplaced records of another result. Its records are counted
+        elsewhere, and its places are reported in other words."""
         self.lost += other.lost
         self.doubled += other.doubled
         self.misplaced += other.misplaced
@@ -56,7 +58,8 @@ class Comparison:
 
 
 def compare(source: Reading, destination: Reading) -> Comparison:
-    """Compare at equal offsets: record N here is record N there, and nothing else is there."""
+    """Compares at equal offsets: record N of the source has to be record N of the destination, which must not have any
+    other records."""
     out = Comparison()
     for name, here in source.items():
         _compare_one(out, name, here, destination.get(name, {}))
@@ -83,12 +86,12 @@ def _compare_one(out: Comparison, name: Name, here: Mapping[int, bytes], there: 
 
 
 def compare_order(source: Reading, destination: Reading) -> Comparison:
-    """Compare where offsets may differ: the same records in the same order."""
+    """Compares without offsets: the destination has to have the same records in the same order."""
     out = Comparison()
     for name, here in source.items():
         there = list(destination.get(name, {}).values())
-        # Only the order of the records that both have is compared: one that is lost or twice moves all after it, which
-        # must not count as misplaced.
+        # Only records that both sides have are compared for their order. A record that is lost or doubled moves all
+        # records behind it, and these must not count as misplaced.
         expected = list(here.values())
         out.records += len(expected)
         if there == expected:
@@ -109,7 +112,14 @@ def compare_order(source: Reading, destination: Reading) -> Comparison:
 
 
 def compare_ends(what: str, names: Iterable[Name], source: Offsets, destination: Offsets) -> list[str]:
-    """Returns the partitions whose logs' ends (or starts) differ, or are not known, in words."""
+    """Returns, in words, the partitions whose log ends (or log starts) differ or are not known.
+
+    Args:
+        what: what the offsets are, for the text, for example "the end".
+        names: the partitions.
+        source: partition -> offset at the source.
+        destination: partition -> offset at the destination.
+    """
     return [
         f"{what} of {topic}-{index} is {source.get((topic, index))} at the source and "
         f"{destination.get((topic, index))} at the destination"

@@ -1,4 +1,4 @@
-"""Checks a partition that has to halt: its reason, and its copy at the destination. Pure."""
+"""Checks the copy of a partition that had to halt. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,12 +13,14 @@ class Halting:
     """The halt that is expected.
 
     Attributes:
-        reason: the one that it has to give.
-        ends: offsets between which the copy has to end (both included).
-        right: the source's records when they could be copied (offset -> digest); None: those that it has in the end.
-        strangers: number of offsets after the copy that the act itself wrote at the destination.
-        under_way: at most this many of the copy's next offsets may follow those: sent before they were noticed.
-        unseen: True if the strangers' offsets are markers: no consumer, of either isolation level, is given anything
+        reason: the reason that the halt has to have.
+        ends: lowest and highest offset at which the copy may end (both included).
+        right: offset -> digest of the source's records while they could be copied; None: those that the source has in
+            the end.
+        strangers: number of offsets behind the copy that the act itself wrote at the destination.
+        under_way: maximum number of the copy's next offsets that may stand behind the strangers': they were sent before
+            these were noticed.
+        unseen: True if the strangers' offsets are markers, so that a consumer of either isolation level gets nothing
             behind the copy.
     """
 
@@ -31,13 +33,13 @@ class Halting:
 
 
 def judge(name: Name, halting: Halting, here: Mapping[int, bytes], there: Mapping[int, bytes], end: int) -> list[str]:
-    """Returns what is wrong with a halted partition's copy, in words.
+    """Returns what is wrong with the copy of a halted partition, in words.
 
     Args:
         name: the partition.
-        halting: the halt that is expected.
-        here: the source's records that could be copied.
-        there: the destination's records, of every kind.
+        halting: the expected halt.
+        here: offset -> digest of the source's records that could be copied.
+        there: offset -> digest of all records of the destination.
         end: end offset of the destination's log.
     """
     label = f"{name[0]}-{name[1]}"
@@ -64,9 +66,10 @@ def judge(name: Name, halting: Halting, here: Mapping[int, bytes], there: Mappin
 
 
 def judge_order(name: Name, halting: Halting, here: Mapping[int, bytes], there: Mapping[int, bytes]) -> list[str]:
-    """Like ``judge`` for a copy at offsets of its own: the source's first records, each once, in their order.
+    """Does what ``judge`` does for a copy with other offsets: it has to have the first records of the source, each once
+    and in their order.
 
-    ``halting.ends`` are numbers of records here.
+    ``halting.ends`` are numbers of records here, not offsets.
     """
     label = f"{name[0]}-{name[1]}"
     right, held = list(here.values()), list(there.values())

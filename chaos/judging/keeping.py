@@ -1,4 +1,5 @@
-"""Checks that both sides hold all acknowledged records, except those reported as skipped."""
+"""Checks that both sides hold all acknowledged records. The destination may lack those that were reported as
+skipped."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -17,9 +18,11 @@ _SHOWN = 300
 
 
 def keeping(stage: "Stage", names: Sequence[Name]) -> None:
-    """Compare both sides with the acknowledgements; problems go into the stage's outcome.
+    """Compares both sides with the acknowledgements to the writers. Problems go into the stage's outcome.
 
-    ``names``: the partitions that are copied to their end. What is left of a halted one is judged by its prefix.
+    Args:
+        stage: the stage; its streams have ended.
+        names: the partitions that are copied to their end. Halted partitions are checked by ``judging.halting``.
     """
     out, exact = stage.outcome, stage.scenario.exact
     all_told = Acknowledged()
@@ -60,9 +63,10 @@ def keeping(stage: "Stage", names: Sequence[Name]) -> None:
 
 
 def inquest(stage: "Stage") -> None:
-    """Find out, after a stage failed, whether the source itself lost acknowledged records: then the mirror is right.
+    """Finds out, after a stage has failed, whether the source itself has lost acknowledged records. Then the mirror is
+    right.
 
-    As far as that is possible; the answer becomes a figure, whichever it is.
+    The answer becomes a figure of the outcome, also if it could not be found out.
     """
     out, told = stage.outcome, Acknowledged()
     try:
@@ -80,7 +84,7 @@ def inquest(stage: "Stage") -> None:
 
 
 def _skipped(stage: "Stage") -> dict[Name, list[tuple[int, int]]]:
-    """Returns the offsets that all mirrors reported as skipped."""
+    """Returns partition -> the ranges of offsets that any of the mirrors has reported as skipped."""
     found: dict[Name, list[tuple[int, int]]] = {}
     for mirror in stage.mirrors:
         for name, start, end in mirror.skipped:
@@ -93,6 +97,13 @@ def _without(ones: Mapping[int, bytes], ranges: Sequence[tuple[int, int]]) -> di
 
 
 def suffix(here: Reading, there: Reading, names: Sequence[Name]) -> Reading:
-    """Cut these partitions' copies, at offsets of their own, to the last records: as many as the source has left."""
+    """Returns a reading of the destination in which these partitions have only their last records, as many as the
+    source has left. For copies with other offsets.
+
+    Args:
+        here: the source's records.
+        there: the destination's records.
+        names: the partitions to shorten.
+    """
     cut = {name: dict(list(there[name].items())[max(0, len(there[name]) - len(here[name])) :]) for name in names}
     return {**there, **cut}

@@ -1,4 +1,4 @@
-"""Reads as plain consumers do: with librdkafka, from the beginning to the end, at either isolation level."""
+"""Reads partitions like a plain consumer: with librdkafka, from the beginning to the end, at either isolation level."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -16,16 +16,16 @@ __all__ = ["Isolation", "Reading", "digest", "read", "read_together"]
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 Reading = dict[Name, dict[int, bytes]]
-"""Per partition: offset -> digest of key, value, headers and timestamp."""
+"""partition -> offset -> digest of the record (key, value, headers and timestamp)."""
 
 _AT_A_TIME = 1_000
 _ASKED_S = 10.0
 _AWAITED_S = 0.05
-"""``consume`` returns at once only if it has as many as it was asked for; otherwise with what it has after this."""
+"""Timeout of ``consume`` in seconds. It returns sooner only if it has as many messages as were requested."""
 
 
 def digest(message: Message) -> bytes:
-    """Returns 12 bytes that are equal for equal records: key, value, headers and timestamp."""
+    """Returns 12 bytes that identify a record by its key, value, headers and timestamp."""
     parts = (message.key(), message.value(), message.headers(), message.timestamp())
     return hashlib.blake2b(repr(parts).encode(), digest_size=12).digest()
 
@@ -33,7 +33,15 @@ def digest(message: Message) -> bytes:
 def read_together(
     views: Iterable[tuple[str, Isolation]], names: Iterable[Name], *, by: Callable[[Message], bytes] = digest
 ) -> list[Reading]:
-    """Run ``read`` with several consumers at the same time, one for each pair of bootstrap servers and isolation level.
+    """Runs ``read`` with several consumers in parallel.
+
+    Args:
+        views: bootstrap servers and isolation level of each consumer.
+        names: the partitions that each of them reads.
+        by: see ``read``.
+
+    Returns:
+        The reading of each consumer.
 
     Raises:
         ChaosError: as ``read``.
@@ -47,11 +55,18 @@ def read(
     bootstrap_servers: str, names: Iterable[Name], isolation: Isolation, *, since: Offsets | None = None,
     by: Callable[[Message], bytes] = digest,
 ) -> Reading:  # fmt: skip
-    """Returns everything that a consumer of this isolation level gets, from the beginning (or ``since`` an offset) to
-    each partition's present end, and some of what is written meanwhile; ``by`` makes what is kept of each record.
+    """Returns everything that a consumer gets up to the present end of each partition, and some of the records that are
+    written meanwhile.
+
+    Args:
+        bootstrap_servers: ``bootstrap.servers`` of the cluster.
+        names: the partitions.
+        isolation: the consumer's isolation level.
+        since: partition -> offset from which to read; None, or a missing partition: from the beginning.
+        by: returns what is kept of a record.
 
     Raises:
-        ChaosError: the cluster failed, or an end was not reached.
+        ChaosError: the cluster has failed, an end was not reached, or a consumer got an offset twice.
     """
     found: Reading = {name: {} for name in names}
     if not found:
@@ -64,7 +79,7 @@ def read(
         "isolation.level": isolation,
         "auto.offset.reset": "earliest",
         "check.crcs": True,
-        # The end of a partition is reported when a fetch from there has come back empty.
+        # The end of a partition is reported once a fetch from there has returned nothing.
         "fetch.wait.max.ms": 20,
         "log_level": 0,
     })  # fmt: skip
@@ -78,10 +93,10 @@ def read(
 
 
 def _end(consumer: Consumer, name: Name) -> int:
-    """Returns a partition's end offset; retries while its leader is away.
+    """Returns the end offset of a partition. Asks again while there is no leader.
 
     Raises:
-        ChaosError: the leader does not come back.
+        ChaosError: there was no leader for too long.
     """
 
     def told() -> tuple[int] | None:
@@ -95,7 +110,7 @@ def _end(consumer: Consumer, name: Name) -> int:
 
 
 def _drain(consumer: Consumer, found: Reading, by: Callable[[Message], bytes]) -> None:
-    # A consumer is never told the end of a partition that is written to all the time.
+    # If a partition is written to all the time, its end is never reported to the consumer. So ask for the ends first.
     ends = {name: _end(consumer, name) for name in found}
     waiting = set(found)
     patience = Patience()

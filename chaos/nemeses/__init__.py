@@ -1,4 +1,4 @@
-"""Nemeses: faults that are drawn from a seed, several at once."""
+"""Nemeses: faults that are drawn at random from a seed, several at once."""
 
 from chaos.nemeses import processes  # isort: skip
 from chaos.nemeses import brokers  # isort: skip

@@ -1,4 +1,5 @@
-"""Nemeses of brokers, on either side; one broker of a side at a time, so that its controllers have a majority."""
+"""Nemeses of brokers, on either side. Only one broker of a side is struck at a time, so that the controllers keep a
+majority."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +37,7 @@ def broker_freeze(stage: "Stage", strike: Strike) -> Iterator[None]:
 def broker_restart(stage: "Stage", strike: Strike) -> Iterator[None]:
     side = _whole(stage, strike)
     broker = strike.pick(side.cluster.brokers)
-    with ThreadPoolExecutor(max_workers=1) as thread:  # a clean stop takes its time, and others strike meanwhile
+    with ThreadPoolExecutor(max_workers=1) as thread:  # a clean stop takes time, in which other nemeses strike
         restarted = thread.submit(side.restart, broker)
         yield
         stage.soon(restarted.done, stage.patience_s)
@@ -45,7 +46,7 @@ def broker_restart(stage: "Stage", strike: Strike) -> Iterator[None]:
 
 @nemesis("leader-move", places=SIDES, struck=LED_ELSEWHERE)
 def leader_move(stage: "Stage", strike: Strike) -> Iterator[None]:
-    """Move a leader by a preferred election."""
+    """Moves a leader to another broker by a preferred election."""
     lead_elsewhere(_whole(stage, strike), strike.pick(standing(stage)))
     yield
 
@@ -59,12 +60,12 @@ def reassignment(stage: "Stage", strike: Strike) -> Iterator[None]:
 
 
 def standing(stage: "Stage") -> list[Name]:
-    """Returns the partitions of topics that no nemesis deletes: others could not always be moved."""
+    """Returns the partitions of topics that no nemesis deletes. Only these can be moved at any time."""
     return [(plan.name, index) for plan in stage.topics for index in range(plan.partitions) if plan.writing != "nobody"]
 
 
 def _whole(stage: "Stage", strike: Strike) -> Side:
-    """Returns the side that is struck, once all of its brokers are up."""
+    """Waits until all brokers of the side that is struck are up, and returns the side."""
     side = side_of(stage, strike)
     side.await_all()
     return side

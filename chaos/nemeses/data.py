@@ -1,7 +1,7 @@
-"""Nemeses of the data: partitions that are added, records that the source deletes, compaction at both sides, and a
-topic that is deleted at the source and created again.
+"""Nemeses of the data: partitions are added, the source deletes records, both sides are compacted, and a topic is
+deleted at the source and created again.
 
-Each has a topic of its own. Other nemeses go on striking the other topics, the brokers and the mirrors meanwhile.
+Each nemesis has a separate topic. Meanwhile, other nemeses strike the other topics, the brokers and the mirrors.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from chaos.play.stage import Stage
 
 DATA_S = 60.0
-"""Longest wait for evidence that comes with the data, while brokers are away."""
+"""Longest wait in seconds for evidence in the data, while brokers may be down."""
 AHEAD = 20
-"""More records than this have to be copied, or to be due, before the source deletes some of them."""
+"""The source deletes records only if more than this many are copied, or are due."""
 OLD_ONES, NEW_ONES = 200, 300
-"""Records of a topic that is deleted, and of the one that is created in its place."""
+"""Number of records of a topic that is deleted, and of the topic that is created in its place."""
 
 
 @nemesis("partition-added", places=("widened",), struck=PARTITION_ADDED)
 def partition_added(stage: "Stage", strike: Strike) -> Iterator[None]:
-    """Add a partition at the source, and at the destination before or after that: the mirror itself adds none."""
+    """Adds a partition at the source, and at the destination before or after that. The mirror itself adds none here."""
     topic = stage.topic(strike.place)
     partitions = sum(name == topic for name, _ in stage.names) + 1
     stage.halts.pass_over((topic, partitions - 1), "fewer_partitions")
@@ -51,7 +51,7 @@ def partition_added(stage: "Stage", strike: Strike) -> Iterator[None]:
 
 @nemesis("records-deleted", places=("trimmed",), struck=TRIMMED_BEHIND)
 def records_deleted(stage: "Stage", strike: Strike) -> Iterator[None]:
-    """Delete records that were copied (DeleteRecords), up to all of them."""
+    """Deletes copied records at the source (DeleteRecords), possibly all of them."""
     name = (stage.topic(strike.place), 0)
     until(lambda: _copied(stage, name) > AHEAD, lambda: f"some records of {name} to be copied; {stage.told()}")
     copied = _copied(stage, name)
@@ -65,7 +65,7 @@ def records_deleted(stage: "Stage", strike: Strike) -> Iterator[None]:
 
 @nemesis("overtaken", places=("overtaken",), also=(*MIRRORS, *GROUP), struck=OVERTAKEN)
 def overtaken(stage: "Stage", strike: Strike) -> Iterator[None]:
-    """Delete records beyond those that were copied (DeleteRecords), while both mirrors are down."""
+    """Deletes records at the source that are not copied yet (DeleteRecords), while both mirrors are down."""
     name = (stage.topic(strike.place), 0)
     for mirror in stage.mirrors[: len(MIRRORS)]:
         if strike.chance % 2:
@@ -80,7 +80,7 @@ def overtaken(stage: "Stage", strike: Strike) -> Iterator[None]:
     stage.gaps[name] = copied, before
     _delete(stage, name, before)
     start = stage.source.starts([name])
-    # A request of a mirror that was killed may still arrive: what it brings is copied.
+    # A request of a killed mirror may still arrive at the destination: its records count as copied.
     stage.seen(OVERTAKEN, int(bool(start) and start[name] > _copied(stage, name)))
     yield
     for mirror in stage.mirrors[: len(MIRRORS)]:
@@ -88,7 +88,8 @@ def overtaken(stage: "Stage", strike: Strike) -> Iterator[None]:
 
 
 def before_it_is_remade(stage: "Stage") -> None:
-    """Write the first records of the topic that is remade, and wait for their copy, before anything strikes."""
+    """Writes the first records of the topic for ``topic_remade``, and waits until they are copied. To be called before
+    the nemeses begin."""
     topic = stage.topic("remade")
     write(stage.source, topic, OLD_ONES)
     stage.caught_up([(topic, 0)])
@@ -96,14 +97,15 @@ def before_it_is_remade(stage: "Stage") -> None:
 
 @nemesis("topic-remade", places=("remade",), struck=RECREATED)
 def topic_remade(stage: "Stage", strike: Strike) -> Iterator[None]:
-    """Delete the whole source topic while more of it is copied, and create it again with other records, soon or late.
+    """Deletes the source topic while more of it is being copied, and creates it again with other records, at the
+    beginning of the strike or at its end.
 
-    Its copy must stay as it is, whichever worker takes it over.
+    The copy must stay as it is, whichever worker takes the partition over.
     """
     topic = stage.topic(strike.place)
     (plan,) = (plan for plan in stage.topics if plan.name == topic)
     copied, before = stage.holds(topic), until(lambda: topic_id(stage.source, topic), f"the id of {topic}")
-    write(stage.source, topic, OLD_ONES, seed=1)  # some of which are copied, or all, or none
+    write(stage.source, topic, OLD_ONES, seed=1)  # some, all or none of these are copied before the topic is deleted
     right = stage.holds(topic)
     for reason in ("topic_missing", "recreated"):
         stage.halts.announce(topic, reason, ends=(_length(stage, copied), _length(stage, right)), right=right)
@@ -120,7 +122,7 @@ def topic_remade(stage: "Stage", strike: Strike) -> Iterator[None]:
 
 @nemesis("retention", places=("retained",), struck=RETAINED)
 def retention(stage: "Stage", strike: Strike) -> Iterator[None]:
-    """Let the source keep records for a moment only, whether they were copied or not."""
+    """Makes the source delete records after a moment (``retention.ms``), copied or not."""
     topic = stage.topic(strike.place)
     name = (topic, 0)
     stage.trimmed.append(name)
@@ -130,14 +132,14 @@ def retention(stage: "Stage", strike: Strike) -> Iterator[None]:
     stage.await_that(lambda: stage.source.starts([name]).get(name, 0) > before, RETAINED, DATA_S)
     _alter(stage.source, topic, retention_ms="-1", segment_ms="604800000")
     end = until(lambda: stage.source.ends([name]), "the source's end")[name]
-    stage.gaps[name] = 0, end  # brokers go on deleting for a while: all that may be gone was written before this
+    stage.gaps[name] = 0, end  # brokers go on deleting for a while, but only records that were written before this
 
 
 @nemesis("compaction", places=("compacted",), struck=COMPACTED_BOTH)
 def compaction(stage: "Stage", strike: Strike) -> Iterator[None]:
-    """Let the log cleaner run at both sides at the same time; it takes records whether they were copied or not."""
+    """Makes the log cleaner run at both sides at the same time. It removes records whether they were copied or not."""
     topic = stage.topic(strike.place)
-    # The first time, nothing was cleaned before: asking would take as long as a frozen broker is frozen.
+    # The first time, nothing was cleaned before. So do not ask: a frozen broker would not answer until it is resumed.
     again = (topic, 0) in stage.survivors
     before = [_lacking(side, topic) if again else 0 for side in stage.pair.sides]
     stage.survivors.append((topic, 0))
@@ -157,7 +159,7 @@ def _clean(stage: "Stage", topic: str, **configs: str) -> None:
 
 
 def _alter(side: Side, topic: str, **configs: str) -> None:
-    """Retries while brokers come and go."""
+    """Sets configs of a topic, with underscores for dots. Tries again while brokers come and go."""
 
     def altered() -> bool:
         with suppress(KafkaException, TimeoutError):
@@ -169,7 +171,8 @@ def _alter(side: Side, topic: str, **configs: str) -> None:
 
 
 def _lacking(side: Side, topic: str) -> int:
-    """Returns the number of offsets of partition 0, below its end, that no batch covers."""
+    """Returns the number of offsets of partition 0 below its end that are in no batch; 0 if its leader does not
+    answer."""
     try:
         found = batches(side, topic)
     except (OSError, ChaosError):
@@ -178,14 +181,15 @@ def _lacking(side: Side, topic: str) -> int:
 
 
 def _copied(stage: "Stage", name: Name) -> int:
-    """Returns the source offset up to which a partition is copied that holds nothing but records from offset 0 on."""
+    """Returns the source offset up to which a partition is copied. The partition must hold a record at every offset
+    from 0 on."""
     if stage.scenario.exact:
         return until(lambda: stage.destination.ends([name]), f"the end of {name} at the destination")[name]
     return len(read(stage.destination.bootstrap_servers, [name], "read_uncommitted")[name])
 
 
 def _delete(stage: "Stage", name: Name, before: int) -> None:
-    """Retries while brokers come and go."""
+    """Deletes the source's records before an offset. Tries again while brokers come and go."""
 
     def deleted() -> bool:
         try:
@@ -198,12 +202,13 @@ def _delete(stage: "Stage", name: Name, before: int) -> None:
 
 
 def _length(stage: "Stage", records: Mapping[int, bytes]) -> int:
-    """Returns the end offset of a copy of these records; if offsets are not exact, their number."""
+    """Returns the end offset that a copy of these records has. If offsets are not exact, returns the number of records.
+    ``records``: offset -> digest."""
     return max(records) + 1 if stage.scenario.exact else len(records)
 
 
 def _delete_topic(stage: "Stage", topic: str) -> None:
-    """Retries while brokers come and go."""
+    """Deletes a source topic. Tries again while brokers come and go."""
 
     def deleted() -> bool:
         with suppress(KafkaException, TimeoutError):

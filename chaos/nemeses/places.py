@@ -1,4 +1,4 @@
-"""The places that nemeses strike, by their names in schedules."""
+"""The places that nemeses strike, with their names in schedules. No place is struck by two nemeses at the same time."""
 
 from typing import TYPE_CHECKING
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 __all__ = ["GROUP", "MIRRORS", "SIDES", "TOPICS", "mirror_of", "record_of", "side_of"]
 
 SIDES = ("the source", "the destination")
-"""The brokers of that side."""
+"""All brokers of a side."""
 MIRRORS = ("mirror 1", "mirror 2")
-"""The two mirrors that run all the time, in one group."""
+"""The two mirrors that run from the beginning to the end, in the same group."""
 GROUP = ("the group",)
-"""The group of these two, which a third mirror joins."""
+"""The group of these two mirrors, which a third mirror joins."""
 
 TOPICS = ("widened", "trimmed", "compacted", "remade", "overtaken", "retained")
-"""Topics of the stage that have one nemesis each, by the ends of their names."""
+"""Topics of the stage for which there is one nemesis each. Their names have the stage's prefix in front."""
 
 
 def side_of(stage: "Stage", strike: Strike) -> Side:
@@ -34,7 +34,7 @@ def mirror_of(stage: "Stage", strike: Strike) -> MirrorProcess:
 
 
 def record_of(stage: "Stage", strike: Strike) -> Record:
-    """Returns the record for evidence of a strike at its place."""
+    """Returns the record that gets the evidence of a strike: that of the side, of the mirror, or of the stage."""
     if strike.place in SIDES:
         return side_of(stage, strike).record
     return mirror_of(stage, strike).record if strike.place in MIRRORS else stage.record

@@ -1,4 +1,5 @@
-"""Plays a schedule of nemeses on a stage: each begins and ends when it is its turn, in one thread."""
+"""Plays a schedule of nemeses on a stage. All nemeses are begun and ended by one thread, in the order of the
+schedule."""
 
 import datetime
 import time
@@ -19,7 +20,8 @@ __all__ = ["moments", "play"]
 
 
 def moments(schedule: Sequence[Strike]) -> list[tuple[float, int, bool]]:
-    """Returns the events of a schedule in order: seconds since it began, index of the strike, True if it begins."""
+    """Returns the events of a schedule in order of time, each as (seconds since the schedule began, index of the
+    strike, True if the strike begins or False if it ends)."""
     begins = [(one.begins_s, at, True) for at, one in enumerate(schedule)]
     ends = [(one.ends_s, at, False) for at, one in enumerate(schedule)]
     return sorted([*begins, *ends], key=lambda moment: (moment[0], moment[2], moment[1]))
@@ -34,19 +36,19 @@ class _Begun:
     at: float
 
     def struck(self, what: Evidence) -> bool:
-        """Returns True if the evidence was seen since this began."""
+        """Returns True if the evidence was seen often enough since the nemesis began."""
         return self.record.since(self.at)[what.name] >= what.least
 
 
 def play(stage: "Stage", schedule: Sequence[Strike]) -> int:
-    """Play it to its end: in the schedule's order, and with at least its pauses. A step that takes long itself (a
-    broker's start) delays the steps after it, and makes no fault shorter.
+    """Plays a schedule to its end, in its order and with at least its pauses. If a step itself takes long (for example
+    a broker's start), the steps after it are delayed. No fault becomes shorter by that.
 
     Returns:
-        The number that struck. Each is noted, the others are listed in a figure.
+        The number of nemeses that have struck. Each is noted as evidence; the others are listed in a figure.
 
     Raises:
-        ChaosError: as ``Stage.look``, or one could not be carried out.
+        ChaosError: as ``Stage.look``, or a nemesis could not be carried out.
     """
     begun: dict[int, _Begun] = {}
     missed: list[str] = []
@@ -80,13 +82,14 @@ def play(stage: "Stage", schedule: Sequence[Strike]) -> int:
 
 
 def _write_down(stage: "Stage", strike: Strike, what: str) -> None:
-    """Log it beside the mirrors' logs, with a time to compare with theirs."""
+    """Writes a line into nemeses.log beside the mirrors' logs, with a time that can be compared with theirs."""
     now = datetime.datetime.now(datetime.UTC).isoformat()
     with (stage.processes.folder / "nemeses.log").open("a") as log:
         log.write(f"{now} {strike.nemesis} at {strike.place} {what}\n")
 
 
 def _close(act: Iterator[None]) -> None:
-    """End one that was under way when another failed, so that it lets go what it holds; that may fail as well."""
+    """Ends a nemesis that is still under way because another one has failed, so that it releases its resources. Errors
+    are ignored."""
     with suppress(Exception):
         act.close()  # type: ignore[attr-defined]

@@ -70,7 +70,7 @@ def supervisor_restart(stage: "Stage", strike: Strike) -> Iterator[None]:
 
 @nemesis("third-mirror", places=GROUP, struck=JOINED_AND_LEFT)
 def third_mirror(stage: "Stage", strike: Strike) -> Iterator[None]:
-    """Let a third mirror join the group, and leave it: cleanly or killed."""
+    """Makes a third mirror join the group and leave it, cleanly or by kill -9."""
     name = f"third-{len(stage.mirrors)}-"
     third = stage.start_mirror(cluster={"client.id": name})
     yield
@@ -85,11 +85,12 @@ def third_mirror(stage: "Stage", strike: Strike) -> Iterator[None]:
     else:
         third.stop()
     stage.seen(JOINED_AND_LEFT, int(joined))
-    # A rebalance under way, which waits for members that drain, keeps a dead one for longer than its session.
+    # A dead member may stay for longer than its session timeout: during a rebalance that waits for draining members.
     if not stage.soon(lambda: has_it() is False, stage.patience_s) and has_it():
         third.conduct.stayed(stage.group)
 
 
 def up(mirror: MirrorProcess) -> list[int]:
-    """Returns its workers, once there are some: before that, SIGTERM just ends the interpreter."""
+    """Waits until a mirror has workers, and returns their process ids. Before that, SIGTERM would just end the
+    interpreter."""
     return until(lambda: [pid for pid in mirror.workers() if pid != mirror.pid], lambda: f"a worker; {mirror.told()}")

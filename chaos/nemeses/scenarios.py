@@ -1,4 +1,4 @@
-"""Random nemeses, several at once, from a seed: see ``chaos.nemeses``."""
+"""Scenarios of random nemeses, several at once, from a seed: see ``chaos.nemeses``."""
 
 import re
 from collections.abc import Sequence
@@ -20,17 +20,18 @@ from lab.evidence import STRUCK
 GROUP = "Nemeses"
 OVERFILLED = "overfilled"
 REPEATED = 2
-"""At most so many markers stand there: the mirror fills one offset at a time, and looks before it goes on. Two, because
-a second leader may die while the first one's marker is repeated."""
+"""Maximum number of repeated markers behind a copy. The mirror fills one offset at a time, and looks before it goes on.
+There may be two, because a second leader may die while the coordinator repeats the marker for the first one."""
 LOSING = ("overtaken", "retention")
-"""Nemeses that delete records before they are copied: a flow goes on after the gap only if it is told to."""
+"""Nemeses that delete records before they are copied. A flow goes on behind such a gap only with ``on.gap:
+continue``."""
 HOLED = ("transactional", "java", "copier", "keyed")
-"""What writes holes, which are markers, or lets a cleaner make them."""
+"""Kinds of producers (``TopicPlan.writing``) whose topics have holes: markers, or what a cleaner has removed."""
 USUAL = [one for one in ALL.values() if one.name not in LOSING]
 EVERY = list(ALL.values())
 TOPICS = (*EVERYONE, *MORE_JAVA, *NEMESES)
 TOP = {"session.timeout.ms": 4_000}
-"""Some frozen workers are out of the group before they wake, some are not."""
+"""With this timeout, some frozen workers are out of the group before they are resumed, and some are not."""
 FLOW = {"refresh.topics.interval.ms": 2_000}
 GOES_ON = {**FLOW, "on.gap": "continue"}
 OLDER, NEWER = "3.9.2", "4.3.0"
@@ -41,8 +42,9 @@ BROKERS = (
 )
 SHAPE = Shape(source=BROKERS, destination=BROKERS)
 ORDERED = (*BROKERS, ("auto.leader.rebalance.enable", "false"))
-"""Leaders move only when a nemesis moves them: brokers look by themselves every five minutes, and with ``fill:
-transaction``, a leader that moves while a hole is filled may end in a halt, also when all nemeses are over."""
+"""With these broker properties, leaders move only when a nemesis moves them. Otherwise brokers would move leaders every
+five minutes. With ``fill: transaction``, a leader that moves while a hole is filled may cause a halt, and that could
+happen after all nemeses have ended."""
 STRUCK_ALL = (STRUCK.times(len(USUAL)),)
 WHAT = (
     "several at once, drawn from a seed: workers and supervisors killed, frozen and restarted, a third mirror that "
@@ -134,8 +136,8 @@ def by_transactions(stage: Stage) -> None:
 
 
 def _filled(stage: Stage, names: Sequence[Name]) -> None:
-    """Wait until each partition is copied, and may not halt any more, or has halted at a repeated marker, where its
-    copy ends."""
+    """Waits until each partition is copied, or has halted at a repeated marker. A copied partition may not halt any
+    more; of a halted one, the copy has to end at the marker."""
     due = until(lambda: stage.source.ends(names, committed=True), "the source's ends")
     halted: dict[Name, str] = {}
 
@@ -143,22 +145,24 @@ def _filled(stage: Stage, names: Sequence[Name]) -> None:
         halted.update({name: one.detail for mirror in stage.mirrors for name, one in mirror.halts.items()})
         return name in halted
 
-    # Each hole is a transaction of its own: on a busy machine, this is slow, and goes on.
+    # Each hole takes a separate transaction. On a busy machine this is slow, but it moves.
     reach(stage, due, but=has_halted)
     ends = until(lambda: stage.destination.ends(names), "the destination's ends")
     for name in names:
         if name not in halted:
             stage.halts.no_more(name)
             continue
-        # The first of these offsets is the marker's, in each wording: where the source has a record, or where it ends.
+        # The first of these offsets is the marker's. There are two wordings: the source has a record there, or it ends
+        # there.
         at = int(re.findall(r"(?:at offset|and the source at) (\d+)", halted[name])[0])
         figure = f"{name[0]}-{name[1]}: a marker was repeated at offset {at}"
         if moved := re.search(r"own records at offsets (\d+) to (\d+) stand behind", halted[name]):
-            # What was in flight when the marker came: consumers are given it one offset further (docs/LIMITS.md).
+            # Batches that were in flight when the marker was written stand one offset too far, and consumers get them
+            # there (docs/LIMITS.md).
             strangers, unseen = ends[name] - at, False
             figure += f"; {int(moved[2]) - int(moved[1]) + 1} offsets of the flow's stand behind it, moved"
         else:
-            # That marker stands there, and no record does.
+            # Only the marker stands there, and no record.
             strangers, unseen = min(max(1, ends[name] - at), REPEATED), True
         stage.halts.expected[name] = Halting(reason=OVERFILLED, ends=(at, at), strangers=strangers, unseen=unseen)
         stage.figure(figure)

@@ -1,7 +1,7 @@
-"""Nemeses, the register of all of them, and the schedule that a seed gives. Pure.
+"""Nemeses, the register of all nemeses, and the schedule that follows from a seed. Pure.
 
-A nemesis is a generator: the code before its ``yield`` begins the fault, and the code after it ends the fault. In
-between others begin and end:
+A nemesis is a generator. The code before its ``yield`` begins the fault, and the code behind it ends the fault. In
+between, other nemeses begin and end:
 
     @nemesis("broker-kill", places=SIDES, struck=BROKER_KILLED)
     def broker_kill(stage: Stage, strike: Strike) -> Iterator[None]:
@@ -9,8 +9,9 @@ between others begin and end:
         yield
         side.start(broker, wait=False)
 
-``struck`` is the evidence that each needs, as a scenario does; ``places`` are what it may strike. Two never have one
-place at the same time: a broker that is down is not killed, and the evidence of one is not taken for that of another.
+``struck`` is the evidence that the nemesis needs, and ``places`` are the places that it may strike. No two nemeses have
+the same place at the same time. So a broker that is down is not killed, and the evidence of one nemesis is not taken
+for that of another.
 """
 
 import random
@@ -30,22 +31,23 @@ Act = Callable[["Stage", "Strike"], Iterator[None]]
 T = TypeVar("T")
 
 _SOON_S = (0.5, 3.0)
-"""Time between the beginnings of two strikes."""
+"""Shortest and longest time between the beginnings of two strikes."""
 _LASTS_S = (3.5, 8.0)
-"""Duration of a strike, longer than the time above: the first two overlap whatever is drawn, and most others do."""
+"""Shortest and longest duration of a strike. It exceeds the time above, so that the first two strikes always overlap,
+and most others do."""
 _MOST = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nemesis:
-    """One kind of fault.
+    """A kind of fault.
 
     Attributes:
-        name: in schedules and in the report.
-        places: what it may strike, each a word of its own.
+        name: its name in schedules and in the report.
+        places: names of the places that it may strike.
         struck: the evidence that it needs.
-        act: carries it out.
-        also: further places that it needs, where no other may strike meanwhile.
+        act: the generator that begins and ends the fault.
+        also: further places that no other nemesis may strike meanwhile.
     """
 
     name: str
@@ -59,19 +61,20 @@ class Nemesis:
             raise ChaosError(f"nemesis {self.name} names no evidence", "give struck=")
 
     def takes(self, place: str) -> frozenset[str]:
-        """Returns the places that no other may strike meanwhile."""
+        """Returns the places that no other nemesis may strike while this one strikes ``place``."""
         return frozenset((place, *self.also))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strike:
-    """One nemesis of a schedule.
+    """A strike of a nemesis; an entry of a schedule.
 
     Attributes:
-        nemesis: its name.
-        place: what it strikes.
-        begins_s, ends_s: since the schedule began, in seconds; a step that takes longer delays the steps after it.
-        chance: a number that decides every further choice.
+        nemesis: name of the nemesis.
+        place: name of the place that it strikes.
+        begins_s, ends_s: seconds since the beginning of the schedule. A step that takes longer delays the steps after
+            it.
+        chance: random number that decides every further choice.
     """
 
     nemesis: str
@@ -81,7 +84,7 @@ class Strike:
     chance: int
 
     def pick(self, options: Sequence[T]) -> T:
-        """Returns one of the options, by ``chance``."""
+        """Returns one of the options, chosen by ``chance``."""
         return options[self.chance % len(options)]
 
     def __str__(self) -> str:
@@ -95,7 +98,7 @@ NEMESES: dict[str, Nemesis] = {}
 def nemesis(
     name: str, *, places: tuple[str, ...], struck: Evidence, also: tuple[str, ...] = ()
 ) -> Callable[[Act], Act]:  # fmt: skip
-    """Register the decorated function."""
+    """Registers the decorated function as a nemesis. Arguments: see ``Nemesis``."""
 
     def register(act: Act) -> Act:
         assert name not in NEMESES, name
@@ -106,13 +109,13 @@ def nemesis(
 
 
 def draw(seed: int | str, menu: Sequence[Nemesis], count: int) -> tuple[Strike, ...]:
-    """Returns the schedule of a seed, in the order in which the strikes begin.
+    """Returns the schedule for a seed, in the order in which the strikes begin.
 
-    The same seed gives the same schedule on any machine. No kind comes again before all have come, and none begins at
-    a place before the one that is there has ended.
+    The same seed gives the same schedule on any machine. No nemesis is drawn again before all have been drawn. No
+    strike begins at a place before the previous strike there has ended.
 
     Args:
-        seed: decides everything.
+        seed: decides the whole schedule.
         menu: the nemeses to draw from.
         count: number of strikes.
     """
@@ -124,7 +127,7 @@ def draw(seed: int | str, menu: Sequence[Nemesis], count: int) -> tuple[Strike, 
     while len(out) < count:
         if not left:
             left = chance.sample(menu, len(menu))
-        # Prefer one that does not have to wait for the one before it: they are to overlap.
+        # Prefer a nemesis that does not have to wait for the one before it, so that they overlap.
         choices = [(one, place) for one in left for place in one.places if not one.takes(place) & last]
         one, place = chance.choice([pair for pair in choices if pair[0] is choices[0][0]]) if choices else (
             left[0], chance.choice(left[0].places)

@@ -1,1 +1,1 @@
-"""One scenario played: its stage, its mirrors, and the operations of an act."""
+"""Plays one scenario: its stage, its mirrors, and the operations that acts use."""

@@ -1,4 +1,4 @@
-"""Waits until a stage's destination has what its source has committed by now."""
+"""Waits until the destination of a stage has everything that the source has committed by now."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -14,10 +14,10 @@ __all__ = ["caught_up", "reach"]
 
 
 def caught_up(stage: "Stage", names: Sequence[Name]) -> None:
-    """See ``Stage.caught_up``; for these partitions.
+    """Waits until the destination has everything that the source has committed by now, of these partitions.
 
     Raises:
-        ChaosError: it does not catch up, or ``Stage.look`` found a problem.
+        ChaosError: the mirror does not catch up, or ``Stage.look`` has found a problem.
     """
     if not stage.scenario.exact:
         _copied_by_count(stage, names)
@@ -26,10 +26,15 @@ def caught_up(stage: "Stage", names: Sequence[Name]) -> None:
 
 
 def reach(stage: "Stage", wanted: Offsets, but: Callable[[Name], bool] = lambda _: False) -> None:
-    """Wait until the destination reaches these ends, ``but`` for partitions of which that is true; offsets are exact.
+    """Waits until the destination has reached some ends. For exact offsets only.
+
+    Args:
+        stage: the stage.
+        wanted: partition -> end offset to reach.
+        but: returns True for a partition that need not reach its end.
 
     Raises:
-        ChaosError: it does not, or ``Stage.look`` found a problem.
+        ChaosError: the destination does not get there, or ``Stage.look`` has found a problem.
     """
     ends: dict[Name, int] = {}
 
@@ -38,7 +43,7 @@ def reach(stage: "Stage", wanted: Offsets, but: Callable[[Name], bool] = lambda 
         ends.update(stage.destination.ends(wanted))
         return bool(ends) and all(ends[name] >= end or but(name) for name, end in wanted.items())
 
-    # Partitions that have caught up go on, too: only those that are still behind count as moving.
+    # Partitions that have caught up go on as well. Only those that are still behind count as moving.
     until(
         there,
         lambda: f"the destination to reach {_behind(stage, wanted)}; {stage.told()}",
@@ -62,12 +67,13 @@ def _behind(stage: "Stage", wanted: Mapping[Name, int]) -> str:
 
 
 def _copied_by_count(stage: "Stage", names: Sequence[Name]) -> None:
-    """The same if offsets differ: wait for as many records, those of strangers not counted."""
+    """Waits like ``caught_up`` if offsets differ: until the destination has as many records, without those of
+    strangers."""
     here = read(stage.source.bootstrap_servers, names, "read_committed")
 
     def there() -> bool:
         stage.look()
-        # A stranger's open transaction hides the records after it from read_committed consumers.
+        # Not read_committed: an open transaction of a stranger would hide the records behind it.
         found = read(stage.destination.bootstrap_servers, names, "read_uncommitted")
         return all(_holds_as_many(stage, name, here[name], found[name]) for name in names)
 
@@ -75,7 +81,8 @@ def _copied_by_count(stage: "Stage", names: Sequence[Name]) -> None:
 
 
 def _holds_as_many(stage: "Stage", name: Name, here: dict[int, bytes], found: dict[int, bytes]) -> bool:
-    """Returns True if as many records are there; if some get deleted, numbers say nothing, and the last one counts."""
+    """Returns True if the destination has as many records of a partition as the source. If records may be deleted,
+    numbers tell nothing; then the last record has to be there."""
     if name in stage.trimmed or name in stage.survivors:
         return not here or next(reversed(here.values())) in found.values()
     return len(found) - stage.strangers[name] >= len(here)

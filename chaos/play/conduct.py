@@ -1,6 +1,6 @@
-"""Checks that `mirror run`, whatever the scenario, never dies unless ordered, and prints nothing but events.
+"""Checks that ``mirror run`` never dies unless that was ordered, and prints nothing but events, in any scenario.
 
-A worker that crashes and is started again goes on copying, and everything may be right in the end. It still crashed.
+If a worker crashes and is started again, everything may be right in the end. The crash is a problem all the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,17 +11,17 @@ from mirror.service.exits import EXIT_FAILED, EXIT_HALTED, EXIT_OK
 __all__ = ["BY_ITSELF", "BY_SIGKILL", "Conduct"]
 
 BY_SIGKILL = "ended by SIGKILL"
-"""How the supervisor describes a worker's end by it."""
+"""The supervisor's words for a worker that was killed by kill -9."""
 BY_ITSELF = "ended with exit code 0"
-"""Likewise, of a worker that has drained and ended after SIGTERM."""
+"""The supervisor's words for a worker that has drained and ended after SIGTERM."""
 _SHOWN = 300
 
 
 class Conduct:
-    """Is fed the output of one `mirror run`; ``problems`` has what is wrong, in words.
+    """Checks the output of one ``mirror run``.
 
     Attributes:
-        problems: grows as it is fed.
+        problems: what was found wrong so far, in words.
     """
 
     def __init__(self) -> None:
@@ -32,28 +32,30 @@ class Conduct:
         self._drained = True
 
     def allow(self, event: str) -> None:
-        """Allow this event from now on, though it is an error: the act may cause it for a while."""
+        """Allows an event from now on although its level is error: the act may cause it for a while."""
         self._allowed.add(event)
 
     def order(self, pid: int, end: str = BY_SIGKILL) -> None:
-        """Note that we are about to end this process: its death is no problem if the supervisor describes it so."""
+        """Notes that the suite is about to end a worker. Its death is no problem if the supervisor describes it with
+        the words ``end``."""
         self._ordered[pid] = end
 
     def torn(self) -> None:
-        """Note that our kill cut its log within a line: the one line that is no event is what is left of that."""
+        """Notes that a kill has cut the last line of the log short. The next line that is not an event is the rest of
+        that line, and is no problem."""
         self._torn = True
 
     def ended(self, code: int) -> None:
-        """Note that `mirror run` is over, and was to run on."""
+        """Notes that ``mirror run`` has ended although it should run."""
         self.problems.append(f"mirror run ended by itself, with exit code {code}: nobody ordered it")
 
     def stopped(self, code: int, *, halts: int, healthy: bool = False) -> None:
-        """Note that it stopped as it was told to.
+        """Checks the end of a ``mirror run`` that was told to stop.
 
         Args:
             code: its exit code.
             halts: number of partitions that had halted.
-            healthy: True if nothing kept it from draining: it had caught up, and both clusters answered.
+            healthy: True if it has to drain, since it had caught up and both clusters were healthy.
         """
         drained, self._drained = self._drained, True
         right = (EXIT_OK, EXIT_HALTED) if halts else (EXIT_OK,)
@@ -63,22 +65,23 @@ class Conduct:
             self.problems.append(f"mirror run ended with exit code {code}, and {halts} partitions had halted")
 
     def outlived(self, pids: Sequence[int]) -> None:
-        """Note that workers went on after their supervisor had ended."""
+        """Notes that workers went on after their supervisor had ended."""
         self.problems.append(f"workers of mirror run outlived it: {list(pids)}")
 
     def stayed(self, group: str) -> None:
-        """Note that the group still has its members, long after it ended."""
+        """Notes that a group still has the mirror's members long after the mirror has ended."""
         self.problems.append(f"mirror run ended, and {group} still has it as a member")
 
     def stray(self, line: str) -> None:
-        """Note a line that is no event."""
+        """Notes a line of output that is not an event."""
         if self._torn:
             self._torn = False
             return
         self.problems.append(f"stray output: {line[:_SHOWN]}")
 
     def event(self, event: Mapping[str, Any]) -> bool:
-        """Note one event; returns True if it is the death of a worker that we ended, as we ended it."""
+        """Checks an event. Returns True if it is the death of a worker that the suite has ended, in the expected
+        way."""
         what = str(event["event"])
         if what == "worker_died":
             if (pid := event.get("pid")) in self._ordered and event.get("detail") == self._ordered[pid]:

@@ -1,4 +1,4 @@
-"""The partitions of a stage that have to halt, or may; measures that the others go on meanwhile."""
+"""The partitions of a stage that have to halt or may halt, and the check that the others go on meanwhile."""
 
 import time
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ class Halts:
     """The expected and permitted halts of a stage.
 
     Attributes:
-        expected: partitions that have to halt, each with the halt that is expected.
-        permitted: reasons with which partitions may halt. All other partitions have to go on.
-        passing: reasons with which partitions may halt for a while: they have to go on by themselves.
+        expected: partition that has to halt -> its expected halt.
+        permitted: partition that may halt -> reasons with which it may. All other partitions have to go on.
+        passing: partition -> reasons with which it may halt for a while. It has to go on by itself.
         looked_on: True once it was measured that the other partitions go on.
     """
 
@@ -38,9 +38,9 @@ class Halts:
         self, topic: str, reason: str, *, ends: tuple[int, int], right: Mapping[int, bytes] | None = None,
         strangers: int = 0, under_way: int = 0,
     ) -> None:  # fmt: skip
-        """Permit partition 0 to halt with this reason from now on, and require that in the end; see ``Halting``.
+        """Permits partition 0 of a topic to halt with a reason from now on, and requires that in the end.
 
-        It may also halt with a reason that was announced before.
+        It may also halt with a reason that was announced before. Arguments: see ``Halting``.
         """
         self.expected[topic, 0] = Halting(
             reason=reason, ends=ends, right=right, strangers=strangers, under_way=under_way
@@ -48,32 +48,33 @@ class Halts:
         self.permitted.setdefault((topic, 0), set()).add(reason)
 
     def tolerate(self, name: Name, *reasons: str) -> None:
-        """Permit this partition to halt with one of these reasons from now on, or to go on: the act checks it."""
+        """Permits a partition to halt with one of these reasons from now on, or to go on. The act checks its copy."""
         self.permitted.setdefault(name, set()).update(reasons)
 
     def no_more(self, name: Name) -> None:
-        """Forbid halts of a tolerated partition from now on: the cause of its halt is over, and it goes on."""
-        self._stage.look()  # those of before were permitted
+        """Forbids halts of a tolerated partition from now on: the cause of its halt is gone, and it goes on."""
+        self._stage.look()  # judges the halts until now, which were permitted
         del self.permitted[name]
 
     def pass_over(self, name: Name, *reasons: str) -> None:
-        """Permit this partition to halt with one of these reasons from now on; the halt has to heal by itself."""
+        """Permits a partition to halt with one of these reasons from now on. Such a halt has to heal by itself."""
         self.passing.setdefault(name, set()).update(reasons)
         self.may_be_alone()
 
     def may_be_alone(self) -> None:
-        """Permit mirrors from now on to report that all their partitions halted: others have the rest."""
+        """Permits mirrors from now on to report that all their partitions have halted (``all_halted``): other mirrors
+        may have the rest."""
         self._alone = True
         for mirror in self._stage.mirrors:
             self.begun(mirror)
 
     def begun(self, mirror: MirrorProcess) -> None:
-        """Note that another mirror runs."""
+        """To be called when another mirror was started."""
         if self._alone:
             mirror.conduct.allow("all_halted")
 
     def expect(self, topic: str) -> None:
-        """Wait until partition 0, which was announced, has halted, and measure that the others go on.
+        """Waits until partition 0 of a topic has halted as announced, and measures that the others go on.
 
         The time until then does not count as a recovery.
         """
@@ -88,10 +89,10 @@ class Halts:
         self.others_go_on()
 
     def others_go_on(self) -> None:
-        """Measure that every partition that is written to and may not halt goes on, while others have halted.
+        """Measures that all partitions that are written to and must not halt go on, while others have halted.
 
         Raises:
-            ChaosError: one does not, or nothing has halted.
+            ChaosError: one of them does not go on, nothing has halted, or there are no such partitions.
         """
         stage = self._stage
         names = [(plan.name, index) for plan in stage.topics for index in range(plan.partitions)
@@ -122,7 +123,8 @@ class Halts:
         return {name for mirror in self._stage.mirrors for name in mirror.halts}
 
     def check(self, mirror: MirrorProcess) -> None:
-        """Raise ``ChaosError`` if a partition halted that may not, or with another reason, be it over or not."""
+        """Raises ``ChaosError`` if a partition of the mirror has halted that must not, or with another reason. Halts
+        that are over by now count as well."""
         for halt in (*mirror.take_halts(), *mirror.halts.values()):
             name = halt.topic, halt.partition
             reasons = self.permitted.get(name) or self.passing.get(name)

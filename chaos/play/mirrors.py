@@ -1,4 +1,4 @@
-"""``mirror run`` as the real process that operators run: started, killed, frozen, stopped, its log read."""
+"""``mirror run`` as a real process, as operators run it: starts, kills, freezes and stops it, and reads its log."""
 
 import json
 import os
@@ -41,12 +41,12 @@ def config_text(
     cluster: Mapping[str, object] | None = None,
     top: Mapping[str, object] | None = None,
 ) -> str:
-    """Returns a configuration (JSON is YAML) that is quick to give up, to retry and to report.
+    """Returns a configuration, in JSON, which is YAML too. With it, a mirror gives up, retries and reports quickly.
 
     Args:
         source, destination: bootstrap servers.
-        topics: names, or regular expressions.
-        flow, cluster, top: further keys of the flow, of both clusters, of the top level.
+        topics: names of the topics, or regular expressions.
+        flow, cluster, top: further keys of the flow, of both clusters, and of the top level.
     """
     both = {"reconnect.backoff.max.ms": 500, "request.timeout.ms": 10_000, **(cluster or {})}
     return json.dumps({
@@ -57,39 +57,41 @@ def config_text(
         "flows": {FLOW: {"topics": list(topics), **(flow or {})}},
         "progress.interval.ms": 500,
         "http.listen": "127.0.0.1:0",
-        # Log each line about each partition, not only their number: scenarios read where partitions went on.
+        # Log every line about every partition, not only their number: scenarios read the positions of partitions.
         "log.level": "debug",
         **(top or {}),
     })  # fmt: skip
 
 
 def known(keys: Mapping[str, object]) -> dict[str, object]:
-    """Returns those of some top-level configuration keys that this version has."""
+    """Returns only those of some top-level configuration keys that this version of the mirror has."""
     from mirror.service.config import Config
 
     return {key: value for key, value in keys.items() if key.replace(".", "_") in Config.model_fields}
 
 
 class MirrorProcess:
-    """One ``mirror run``, started again by ``start``, as a service manager would; observed by its output.
+    """A ``mirror run`` that is observed by its output. It is started at once, and can be started again with ``start``,
+    as a service manager would do.
 
     Args:
-        config: the file.
-        processes: the group that it ends with.
-        name: in the name of its log.
+        config: its configuration file.
+        processes: the group of processes with which it is ended.
+        name: first part of its log's name.
 
     Attributes:
         config: its configuration file.
-        record: evidence of the faults that struck it.
+        record: evidence of faults that have struck it.
         conduct: checks what it must not do.
-        pid: of the process that was started last: the supervisor.
-        halts: the last halt of each partition since the last start; removed when the partition goes on.
-        halted_before: the last halt of each partition over all starts.
-        counts: events (with their cause, if they have one) -> how many, over all starts.
-        starts: how often it was started.
-        skipped: ranges of source offsets that it reported as skipped: partition, first offset, the one after the last.
-        wanted: True if it is to run; not after ``stop`` and ``kill``.
-        log: the file with all of its output.
+        pid: process id of the supervisor that was started last.
+        halts: partition -> its last halt since the last start; removed when the partition goes on.
+        halted_before: partition -> its last halt over all starts.
+        counts: event, with its cause if it has one -> how often it was logged over all starts.
+        starts: number of starts.
+        skipped: ranges of source offsets that were reported as skipped: (partition, first offset, the one after the
+            last).
+        wanted: True if the mirror should run; False after ``stop`` and ``kill``.
+        log: the file with all its output.
     """
 
     def __init__(self, config: Path, *, processes: Processes, name: str = "mirror") -> None:
@@ -106,7 +108,7 @@ class MirrorProcess:
         self._halted_by: dict[Name, object] = {}
         self.counts: Counter[str] = Counter()
         self.copied = 0
-        """Batches copied since the last start, by its own count."""
+        """Number of batches copied since the last start, as the mirror counts them."""
         self.skipped: list[tuple[Name, int, int]] = []
         self._listens = False
         self.starts = 0
@@ -120,7 +122,7 @@ class MirrorProcess:
 
     @property
     def running(self) -> bool:
-        """True while it lives, frozen or not."""
+        """True while the process exists, frozen or not."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -129,9 +131,9 @@ class MirrorProcess:
         return self._process.poll() if self._process is not None else None
 
     def start(self) -> None:
-        """Start it, with the same configuration."""
+        """Starts the mirror with the same configuration."""
         assert not self.running
-        self.look()  # what it said last is not forgotten with its halts
+        self.look()  # read the last lines of the previous process before its halts are dropped
         self.wanted = True
         command = [sys.executable, "-m", "mirror", "run", "-c", str(self.config)]
         self.halts = {}
@@ -141,12 +143,13 @@ class MirrorProcess:
         self.starts += 1
 
     def workers(self) -> list[int]:
-        """Returns the process ids of its workers; its own, if it has none."""
+        """Returns the process ids of the workers; if there are none, that of the supervisor."""
         found = [pid for pid in kernel.children(self.pid) if "mirror-worker-" in kernel.command(pid)]
         return found or ([self.pid] if self.running else [])
 
     def owner(self, name: Name) -> int | None:
-        """Returns the process id of the worker that a partition is assigned to, by its log; None if to none."""
+        """Returns the process id of the worker to which a partition is assigned, according to the log; None: to
+        none."""
         owner, pids = None, {}
         for event in self._events():
             what, worker = event["event"], event.get("worker")
@@ -162,9 +165,9 @@ class MirrorProcess:
         return pids.get(owner)
 
     def kill(self) -> None:
-        """Kill (-9) the process that was started (the supervisor), and wait for its end and its workers'."""
+        """Kills the supervisor (kill -9), and waits until it and its workers have ended."""
         assert self._process is not None
-        self.look()  # an end by itself, before this, has to be noticed
+        self.look()  # notices if the mirror has ended by itself before this
         everyone, ordered = sorted({self.pid, *self.workers()}), self.wanted
         self.wanted = False
         sent = self._process.signal(signal.SIGKILL)
@@ -177,12 +180,14 @@ class MirrorProcess:
         self._mend()
 
     def _await_gone(self, pids: list[int]) -> None:
-        """Wait for the end of its processes; one that goes on is a worker beside the next start's."""
+        """Waits until all these processes have ended. A worker that does not end is a problem: it would run beside
+        those of the next start."""
         if not kernel.await_gone(pids):
             self.conduct.outlived([pid for pid in pids if kernel.alive(pid)] or pids)
 
     def _mend(self) -> None:
-        """End a line of the log that was cut short, so that the next start's first line stands alone."""
+        """Ends the last line of the log if the kill has cut it short, so that the first line of the next start is
+        separate."""
         with suppress(OSError):
             if not self.log.read_bytes().endswith(b"\n") and self.log.stat().st_size:
                 self.conduct.torn()
@@ -190,40 +195,40 @@ class MirrorProcess:
                     file.write(b"\n")
 
     def kill_worker(self, at: int = 0) -> None:
-        """Kill (-9) a worker, which its supervisor starts again."""
+        """Kills a worker (kill -9). Its supervisor starts another one. ``at``: index of the worker."""
         pid = until(lambda: [one for one in self.workers() if one != self.pid], "a worker of the mirror")[at]
         self.conduct.order(pid)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
     def end_worker(self, pid: int) -> None:
-        """End a worker as an operator would (SIGTERM): it drains and leaves, and its supervisor starts another."""
+        """Ends a worker by SIGTERM. It drains and leaves the group, and its supervisor starts another one."""
         self.conduct.order(pid, BY_ITSELF)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
 
     def freeze(self, pid: int | None = None) -> int:
-        """Freeze a worker (SIGSTOP; the first by default); returns its process id."""
+        """Freezes a process (SIGSTOP), by default the first worker. Returns its process id."""
         pid = pid or until(self.workers, "a worker of the mirror")[0]
         os.kill(pid, signal.SIGSTOP)
         kernel.await_stopped(pid)
         return pid
 
     def thaw(self, pid: int, what: Evidence = WORKER_FROZEN) -> None:
-        """Let a frozen process go on (SIGCONT); notes ``what`` if it was stopped until now."""
+        """Resumes a frozen process (SIGCONT). Notes the evidence ``what`` if it was stopped until now."""
         if kernel.stopped(pid):
             self.record.note(what)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
     def stop(self, *, healthy: bool = False) -> int | None:
-        """Stop it (SIGTERM); returns the exit code.
+        """Stops the mirror (SIGTERM), and returns its exit code.
 
         Args:
-            healthy: True if it has caught up and nothing is wrong with the brokers: then it has to drain.
+            healthy: True if it has caught up and the brokers are healthy, so that it has to drain.
 
         Raises:
-            ChaosError: it did not end.
+            ChaosError: the mirror did not end in time.
         """
         assert self._process is not None
         self.await_answering()
@@ -245,16 +250,16 @@ class MirrorProcess:
         return code
 
     def await_answering(self) -> None:
-        """Wait until it listens, or has ended: while it starts, SIGTERM just ends the interpreter."""
+        """Waits until the mirror listens, or has ended. Before it listens, SIGTERM would just end the interpreter."""
 
         def answers() -> bool:
-            self.look()  # an end by itself has to be noticed
+            self.look()  # notices if the mirror has ended by itself
             return self._listens or not self.running
 
         until(answers, lambda: f"mirror run to listen; {self.told()}")
 
     def look(self) -> None:
-        """Read its output since the last look, and check that it lives."""
+        """Reads the output since the last look, and notices if the mirror has ended by itself."""
         code = self.exit_code
         for line in self._follower.lines():
             event = events.read_event(line)
@@ -267,7 +272,8 @@ class MirrorProcess:
             self.conduct.ended(code)
 
     def take_halts(self) -> list[HaltEvent]:
-        """Returns every halt since the last call, also of partitions that went on, or whose worker died, since."""
+        """Returns all halts since the last call, including those of partitions that have gone on or whose worker has
+        died since."""
         taken, self._unjudged = self._unjudged, []
         return taken
 
@@ -281,7 +287,7 @@ class MirrorProcess:
             self.halts.pop((event["topic"], event["partition"]), None)
         elif event["event"] == "skipped" and (told := _RANGE.search(event["detail"])):
             self.skipped.append(((event["topic"], event["partition"]), int(told[1]), int(told[2]) + 1))
-        elif event["event"] == "worker_died":  # the halts that it reported end with it
+        elif event["event"] == "worker_died":  # the halts that this worker has reported end with it
             for name in [name for name, worker in self._halted_by.items() if worker == event.get("worker")]:
                 self.halts.pop(name, None)
         if self.conduct.event(event):
@@ -300,11 +306,11 @@ class MirrorProcess:
         return (event for event in lines if event is not None)
 
     def of(self, name: str) -> list[dict[str, Any]]:
-        """Returns all events of this name so far."""
+        """Returns all events of this name in the log so far."""
         return [event for event in self._events() if event["event"] == name]
 
     def told(self) -> str:
-        """Returns its last output except progress, for messages."""
+        """Returns the last lines of output without progress, for messages."""
         with suppress(OSError):
             lines = [line for line in self.log.read_text(errors="replace").splitlines() if '"progress"' not in line]
             return "it said last:\n" + "\n".join(f"    {line[:400]}" for line in lines[-12:])

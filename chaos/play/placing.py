@@ -1,4 +1,4 @@
-"""Changes the places and the number of partitions: reassignment, leadership by another broker, new partitions."""
+"""Moves partitions and leaders to other brokers, and creates topics and partitions while brokers come and go."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,7 +19,7 @@ _TIMEOUT_S = 5.0
 
 
 def move(side: Side, names: Sequence[Name]) -> None:
-    """Reassign partitions: the broker that leads one goes out, and those without a replica come in and lead."""
+    """Reassigns partitions. Each leader loses its replica, and the brokers without a replica get one and come first."""
     views = until(lambda: _views(side, names), f"the replicas of {names} on the {side.name} cluster")
     everyone = {broker.node_id for broker in side.cluster.brokers}
     side.reassign({
@@ -29,7 +29,7 @@ def move(side: Side, names: Sequence[Name]) -> None:
 
 
 def lead_elsewhere(side: Side, name: Name) -> None:
-    """Make another replica the preferred leader of a partition, and have it elected (KIP-460)."""
+    """Makes another replica the preferred leader of a partition, and requests its election (KIP-460)."""
     before = until(lambda: _views(side, [name]), f"the leader of {name} on the {side.name} cluster")[name]
     side.reassign({name: [*(one for one in before.replicas if one != before.leader), before.leader]})
 
@@ -42,7 +42,8 @@ def lead_elsewhere(side: Side, name: Name) -> None:
 
 
 def widen(side: Side, topic: str, partitions: int) -> None:
-    """Give a topic this many partitions; repeats the request until the metadata show them."""
+    """Adds partitions to a topic, and waits until all have leaders. Repeats the request until then. ``partitions``: the
+    new number of partitions."""
     names = [(topic, index) for index in range(partitions)]
 
     def widened() -> bool:
@@ -55,7 +56,8 @@ def widen(side: Side, topic: str, partitions: int) -> None:
 
 
 def make(side: Side, plan: TopicPlan) -> None:
-    """Create a topic; repeats the request while brokers come and go, and waits for the leaders."""
+    """Creates a topic, and waits until all its partitions have leaders. Repeats the request until then, since brokers
+    may come and go."""
     names = [(plan.name, index) for index in range(plan.partitions)]
     new = NewTopic(
         plan.name, num_partitions=plan.partitions, replication_factor=plan.replicas, config=dict(plan.configs)
@@ -71,7 +73,7 @@ def make(side: Side, plan: TopicPlan) -> None:
 
 
 def _views(side: Side, names: Sequence[Name]) -> dict[Name, PartitionView]:
-    """Returns the leaders and replicas of these partitions; empty unless each has a leader."""
+    """Returns leader and replicas of these partitions; empty if one of them has no leader."""
     found = side.view(sorted({topic for topic, _ in names}))
     views = {name: found[name] for name in names if name in found and found[name].leader > 0}
     return views if len(views) == len(names) else {}

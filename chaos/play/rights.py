@@ -1,7 +1,7 @@
-"""Withdraws rights from the mirror alone, by ACLs of the brokers' own authorizer (``Shape.authorized``).
+"""Withdraws rights from the mirror alone, by ACLs of Kafka's own authorizer (``Shape.authorized``).
 
-Every client here is ``User:ANONYMOUS``; the mirror differs by the host that its connections come from, which the proxy
-gives it (``lab.proxy.MIRROR_HOST``).
+All clients are ``User:ANONYMOUS``. The mirror's connections come from another host, because the proxy makes them from
+there (``lab.proxy.MIRROR_HOST``).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 AUTHORIZER: Mapping[str, str] = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
-    # Until a controller has read the ACLs, it admits only super users, so the other controllers have to be some.
+    # Until a controller has read the ACLs, it admits only super users. So the other controllers have to be super users.
     "super.users": "User:controller",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
     "sasl.mechanism.controller.protocol": "PLAIN",
@@ -39,7 +39,7 @@ AUTHORIZER: Mapping[str, str] = {
     f"{_CONTROLLER}.plain.sasl.jaas.config":
         f'{_LOGIN} username="controller" password="of a sandbox" user_controller="of a sandbox";',
 }  # fmt: skip
-"""Broker properties: everybody may do everything to a resource without an ACL."""
+"""Broker properties for the authorizer. Everybody may do everything to a resource that has no ACL."""
 CLUSTER = "kafka-cluster"
 _TIMEOUT_S = 30.0
 _ANYBODY, _ANYWHERE, _EVERYBODY = "User:ANONYMOUS", "*", "User:*"
@@ -50,10 +50,10 @@ class Right:
     """A right to a resource, in Kafka's terms.
 
     Attributes:
-        kind: of the resource.
-        name: the resource's name; ``CLUSTER`` for a cluster.
-        operations: withdrawn together.
-        prefixed: True if it covers every resource whose name begins with ``name``.
+        kind: type of the resource.
+        name: name of the resource; ``CLUSTER`` for the cluster.
+        operations: the operations, which are withdrawn together.
+        prefixed: True for all resources whose names begin with ``name``.
     """
 
     kind: ResourceType
@@ -66,20 +66,21 @@ class Right:
         return ResourcePatternType.PREFIXED if self.prefixed else ResourcePatternType.LITERAL
 
     def denied(self) -> list[AclBinding]:
-        """Returns the ACLs that deny it to the mirror; a denial overrides every permission."""
+        """Returns the ACLs that deny the operations to the mirror. A denial overrides every permission."""
         return [
             AclBinding(self.kind, self.name, self._pattern, _ANYBODY, MIRROR_HOST, one, AclPermissionType.DENY)
             for one in self.operations
         ]
 
     def allowed(self) -> AclBinding:
-        """Returns the ACL that allows everybody else: once a resource has an ACL, only those named may."""
+        """Returns the ACL that allows everything to everybody. It is needed for the other clients: once a resource has
+        an ACL, only those that an ACL allows may use it."""
         return AclBinding(
             self.kind, self.name, self._pattern, _EVERYBODY, _ANYWHERE, AclOperation.ALL, AclPermissionType.ALLOW
         )
 
     def all_of_it(self) -> AclBindingFilter:
-        """Returns the filter for every ACL of the resource."""
+        """Returns the filter that matches all ACLs of the resource."""
         return AclBindingFilter(
             self.kind, self.name, self._pattern, None, None, AclOperation.ANY, AclPermissionType.ANY
         )
@@ -87,12 +88,12 @@ class Right:
 
 @contextmanager
 def withdrawn(side: Side, *rights: Right) -> Iterator[None]:
-    """Withdraw these rights from the mirror inside the block; they are given back, also after an error.
+    """Withdraws rights from the mirror while the context lasts. They are given back even after an error.
 
     Raises:
-        ChaosError: the cluster refused.
+        ChaosError: the cluster has refused an ACL.
     """
-    for right in rights:  # the others' permission first: in between, they would lack the right
+    for right in rights:  # the permission first: otherwise the other clients would lack the right in between
         _settle(side, side.admin.create_acls([right.allowed()], request_timeout=_TIMEOUT_S).values())
         _settle(side, side.admin.create_acls(right.denied(), request_timeout=_TIMEOUT_S).values())
     try:

@@ -1,4 +1,5 @@
-"""Changes a broker's segment files while it runs: it serves what is in them (sendfile), and notices nothing."""
+"""Changes a broker's segment files while it runs. The broker serves their content as it is (sendfile), and notices
+nothing."""
 
 from pathlib import Path
 
@@ -9,10 +10,17 @@ __all__ = ["flip"]
 
 
 def flip(side: Side, topic: str, index: int, batch: bytes, bit: int) -> None:
-    """Flip a bit of a batch, in the leader's log on disk.
+    """Flips a bit of a batch in the log of the partition's leader on disk.
+
+    Args:
+        side: the cluster.
+        topic: name of the topic.
+        index: number of the partition.
+        batch: all bytes of the batch, by which it is found.
+        bit: number of the bit within the batch.
 
     Raises:
-        ChaosError: the batch is not there.
+        ChaosError: the log does not have this batch.
     """
     folder = side.leader(topic, index).data_dir / f"{topic}-{index}"
     for path in sorted(folder.glob("*.log")):

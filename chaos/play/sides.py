@@ -36,13 +36,13 @@ Offsets = Mapping[Name, int]
 
 _TIMEOUT_S = 30.0
 _ANSWER_S = _TIMEOUT_S + 5.0
-"""librdkafka's own error, which says more, comes before this."""
+"""Timeout of a future in seconds. librdkafka's own error, which says more, comes before this."""
 _LOOK_TIMEOUT_S = 5.0
 _UNCLEAN = 1
 
 
 class PartitionView(NamedTuple):
-    """The leader and the replicas of a partition, by node id; leader -1: none."""
+    """Node ids of a partition's leader, of its replicas, and of those in sync. A leader of -1 means none."""
 
     leader: int
     replicas: tuple[int, ...]
@@ -50,7 +50,13 @@ class PartitionView(NamedTuple):
 
 
 class Side:
-    """One cluster. ``listener``: the one of the brokers' further listeners that the mirror uses, if any."""
+    """One cluster of a scenario.
+
+    Args:
+        cluster: the brokers.
+        network: the proxy between the mirror and the brokers; None: there is none.
+        listener: name of the brokers' further listener that the mirror uses; empty: none.
+    """
 
     def __init__(self, cluster: SandboxCluster, network: Proxy | None = None, *, listener: str = "") -> None:
         self.cluster = cluster
@@ -58,12 +64,12 @@ class Side:
         self.listener = listener
         self.name = cluster.name
         self.record = Record()
-        """Evidence of the faults that struck its brokers."""
+        """Evidence of faults of the brokers."""
         self._paused: set[int] = set()
         self._down: set[int] = set()
-        """Brokers that were killed or stopped on order, and were not started again."""
+        """Node ids of brokers that the suite has killed or stopped, and not started again."""
         self._died: list[str] = []
-        """Deaths that nobody ordered, of brokers that run again."""
+        """Unordered deaths, in words, of brokers that run again by now."""
         self.admin = AdminClient({
             "bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 500,
             "topic.metadata.refresh.interval.ms": 2_000,
@@ -71,50 +77,54 @@ class Side:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The brokers' own addresses, as Kafka's clients take them."""
+        """``bootstrap.servers`` for clients that do not go through the proxy."""
         return self.cluster.bootstrap_servers
 
     @property
     def mirror_servers(self) -> str:
-        """The bootstrap servers for the mirror: the proxy's, if there is one, or of its listener."""
+        """``bootstrap.servers`` for the mirror: those of the proxy, or of the mirror's listener, if there is one."""
         if self._network is not None:
             return self._network.bootstrap_servers
         return self.cluster.servers(self.listener) if self.listener else self.bootstrap_servers
 
     def broker_logs(self) -> dict[int, Path]:
-        """Returns the file that each broker writes its log to, by node id."""
+        """Returns node id -> path of the broker's log file."""
         return {broker.node_id: broker.log_path for broker in self.cluster.brokers}
 
     @property
     def network(self) -> Proxy:
-        """The proxy between the mirror and the brokers; only of a shape that is proxied."""
+        """The proxy between the mirror and the brokers. Only for scenarios whose shape is proxied."""
         assert self._network is not None, "the scenario's shape is not proxied"
         return self._network
 
     @property
     def records(self) -> list[Record]:
-        """The evidence of faults here: of the brokers' processes, and of the proxy before them."""
+        """The records of evidence of this side: that of the brokers' processes, and that of the proxy."""
         return [self.record, *([self._network.record] if self._network is not None else [])]
 
     def take_errors(self) -> list[BaseException]:
-        """Returns the proxy's own errors since the last call."""
+        """Returns errors of the proxy itself since the last call."""
         if self._network is None:
             return []
         taken, self._network.errors = self._network.errors, []
         return taken
 
     def good_weather(self) -> None:
-        """End all faults of the network."""
+        """Ends all faults of the network."""
         if self._network is not None:
             self._network.clear()
 
     # -- topics --------------------------------------------------------------------------------------------------------
 
     def create(self, plans: Iterable[TopicPlan], **configs: str) -> None:
-        """Create topics and wait until all their replicas are in sync; underscores stand for dots in ``configs``.
+        """Creates topics, and waits until all their replicas are in sync.
+
+        Args:
+            plans: the topics.
+            configs: configs of all these topics, with underscores for dots. They override those of the plans.
 
         Raises:
-            ChaosError: the cluster refused.
+            ChaosError: the cluster has refused, or a topic was there before.
         """
         over = {key.replace("_", "."): value for key, value in configs.items()}
         made = list(plans)
@@ -131,7 +141,7 @@ class Side:
             try:
                 future.result(_ANSWER_S)
             except KafkaException as error:
-                # The client repeats a request whose answer was lost with a broker; then the topic is there, and empty.
+                # The client repeats a request if its answer was lost with a broker. Then the topic is there, and empty.
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise ChaosError(f"the {self.name} cluster did not create {name}: {error}") from error
                 repeated.add(name)
@@ -142,7 +152,7 @@ class Side:
             raise ChaosError(f"the {self.name} cluster already had {filled}, with records")
 
     def delete(self, topics: Sequence[str]) -> None:
-        """Delete topics; Kafka's errors are ignored, as for topics that do not exist."""
+        """Deletes topics. Errors are ignored, for example of topics that do not exist."""
         if topics:
             for future in self.admin.delete_topics(list(topics), request_timeout=_TIMEOUT_S).values():
                 with suppress(KafkaException, TimeoutError):
@@ -153,7 +163,8 @@ class Side:
         return [name for name in self.admin.list_topics(timeout=_TIMEOUT_S).topics if not name.startswith("__")]
 
     def view(self, topics: Sequence[str]) -> dict[Name, PartitionView]:
-        """Returns leader and replicas of every partition; topics that do not exist are left out."""
+        """Returns leader and replicas of every partition of these topics. Topics that do not exist are left out; empty
+        if the cluster does not answer."""
         try:
             found = self.admin.describe_topics(TopicCollection(list(topics)), request_timeout=_LOOK_TIMEOUT_S)
         except KafkaException:
@@ -169,7 +180,7 @@ class Side:
         return out
 
     def await_in_sync(self, topics: Sequence[str]) -> None:
-        """Wait until every replica of these topics is in sync."""
+        """Waits until all replicas of these topics are in sync."""
 
         def in_sync() -> bool:
             views = self.view(topics)
@@ -180,7 +191,7 @@ class Side:
         until(in_sync, lambda: f"replicas in sync on the {self.name} cluster; it has {self.view(topics)}")
 
     def alter(self, topic: str, **configs: str) -> None:
-        """Change settings of a topic; underscores stand for dots."""
+        """Sets configs of a topic. ``configs``: with underscores for dots."""
         self._alter(ConfigResource(ResourceType.TOPIC, topic), configs)
 
     def _alter(self, resource: ConfigResource, configs: Mapping[str, str]) -> None:
@@ -192,7 +203,8 @@ class Side:
             future.result(_ANSWER_S)
 
     def reassign(self, replicas: Mapping[Name, Sequence[int]]) -> None:
-        """Move partitions to these brokers, and wait until all of them are in sync and one leads."""
+        """Moves partitions to other brokers, and waits until all replicas are in sync and each partition has a leader.
+        ``replicas``: partition -> node ids of the new replicas."""
         asked = sorted({topic for topic, _ in replicas})
         before = until(
             lambda: found if set(replicas) <= set(found := self.view(asked)) else {}, f"the leaders of {asked}"
@@ -215,19 +227,20 @@ class Side:
             )
             return views if there else {}
 
-        # The request is not repeated: the broker that is asked may just not have heard of it yet.
+        # The request is not repeated: the broker that answers may only not have heard of the move yet.
         after = until(moved, lambda: f"partitions of the {self.name} cluster to move; it has {self.view(list(topics))}")
         self.record.note(MOVED, sum(before[name].leader not in after[name].replicas for name in replicas))
 
     def elect(self, topic: str, index: int, *, kind: int = _UNCLEAN) -> None:
-        """Ask for an election, an unclean one by default; a refusal is ignored: there may be nobody to elect yet."""
+        """Requests an election of a leader. A refusal is ignored: there may be no candidate yet. ``kind``: the type of
+        election (ElectLeaders); by default an unclean one."""
         wanted = ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[index])
         request = ElectLeadersRequest(election_type=kind, topic_partitions=[wanted], timeout_ms=5_000)
         with suppress(ChaosError, OSError):
             self._ask(request, 1)
 
     def limit(self, client_id: str, *, bytes_per_s: float | None) -> None:
-        """Set a client's produce quota; None takes it away."""
+        """Sets the produce quota of a client id. ``bytes_per_s``: the quota; None: remove it."""
         kinds = AlterClientQuotasRequest.EntryData
         entry = kinds(
             entity=[kinds.EntityData(entity_type="client-id", entity_name=client_id)],
@@ -236,7 +249,8 @@ class Side:
         self._ask(AlterClientQuotasRequest(entries=[entry], validate_only=False), 1)
 
     def _ask(self, request: Any, version: int) -> Any:
-        """Send a request to any broker, which passes on what is for the controller."""
+        """Sends a request to any broker that is awake, which forwards it to the controller if necessary. Raises
+        ChaosError if the answer has an error code."""
         answer = ask(self.awake[0].address, request, version)
         codes = [getattr(answer, "error_code", 0), *(entry.error_code for entry in getattr(answer, "entries", ()))]
         if any(codes):
@@ -246,12 +260,13 @@ class Side:
     # -- offsets -------------------------------------------------------------------------------------------------------
 
     def ends(self, names: Iterable[Name], *, committed: bool = False) -> dict[Name, int]:
-        """Returns the high watermarks (or last stable offsets) of these partitions; empty if any is unknown for now."""
+        """Returns partition -> high watermark, or last stable offset with ``committed``. Empty if any of them is not
+        known at present."""
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         return self._offsets(names, OffsetSpec.latest(), isolation)
 
     def starts(self, names: Iterable[Name]) -> dict[Name, int]:
-        """Returns the log start offsets, likewise."""
+        """Returns partition -> log start offset. Empty if any of them is not known at present."""
         return self._offsets(names, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
 
     def _offsets(self, names: Iterable[Name], spec: OffsetSpec, isolation: IsolationLevel) -> dict[Name, int]:
@@ -268,10 +283,10 @@ class Side:
         return out
 
     def delete_before(self, offsets: Offsets) -> None:
-        """Move the log starts (DeleteRecords).
+        """Deletes records (DeleteRecords). ``offsets``: partition -> its new log start offset.
 
         Raises:
-            ChaosError: refused.
+            ChaosError: the cluster has refused.
         """
         asked = [TopicPartition(topic, index, offset) for (topic, index), offset in offsets.items()]
         for one, future in self.admin.delete_records(asked, request_timeout=_TIMEOUT_S).items():
@@ -292,7 +307,7 @@ class Side:
         return [one for one in self.cluster.brokers if one.running and one.node_id not in self._paused]
 
     def leader(self, topic: str, index: int = 0) -> Broker:
-        """Returns the broker that leads a partition; waits until there is one."""
+        """Waits until a partition has a leader, and returns that broker."""
         name = (topic, index)
 
         def leading() -> int:
@@ -303,27 +318,27 @@ class Side:
         return self.broker(found)
 
     def followers(self, topic: str, index: int = 0) -> list[Broker]:
-        """Returns the brokers that hold the partition's other replicas."""
+        """Returns the brokers that have the partition's other replicas."""
         leader = self.leader(topic, index)
         view = until(lambda: self.view([topic]).get((topic, index)), f"the replicas of {topic}-{index}")
         assert view is not None
         return [self.broker(node_id) for node_id in view.replicas if node_id != leader.node_id]
 
     def pause(self, broker: Broker) -> None:
-        """Freeze a broker (SIGSTOP); ``Pair.heal`` undoes it."""
+        """Freezes a broker (SIGSTOP). ``Pair.heal`` resumes it."""
         self._paused.add(broker.node_id)
         broker.pause()
         kernel.await_stopped(broker.pid)
 
     def resume(self, broker: Broker) -> None:
-        """Let a frozen broker go on (SIGCONT)."""
+        """Resumes a frozen broker (SIGCONT)."""
         if kernel.stopped(broker.pid):
             self.record.note(BROKER_FROZEN)
         broker.resume()
         self._paused.discard(broker.node_id)
 
     def kill(self, broker: Broker) -> None:
-        """Kill a broker (-9); its data stay."""
+        """Kills a broker (kill -9). Its data stay."""
         pid = broker.pid
         self._down.add(broker.node_id)
         broker.kill()
@@ -331,7 +346,7 @@ class Side:
             self.record.note(BROKER_KILLED)
 
     def restart(self, broker: Broker) -> None:
-        """Stop a broker cleanly and start it; returns when it serves."""
+        """Stops a broker cleanly, starts it again, and waits until it is ready."""
         pid = broker.pid
         self._down.add(broker.node_id)
         broker.stop()
@@ -340,12 +355,13 @@ class Side:
             self.record.note(BROKER_RESTARTED)
 
     def start(self, broker: Broker, *, wait: bool = True) -> None:
-        """Start a broker that is down."""
+        """Starts a broker that is down. ``wait``: True to wait until it is ready."""
         broker.start(wait=wait)
         self._down.discard(broker.node_id)
 
     def died(self) -> list[str]:
-        """Returns the brokers that are gone though nobody ordered it, in words; of one that runs again, once."""
+        """Returns the deaths of brokers that nobody ordered, in words. If the broker runs again, its death is returned
+        only once."""
         before, self._died = self._died, []
         return before + [
             f"broker {broker.node_id} of the {self.name} cluster died, and nobody ordered it"
@@ -354,7 +370,7 @@ class Side:
         ]
 
     def bring_up(self) -> None:
-        """Let paused brokers go on, start those that are down, and wait until all are ready."""
+        """Resumes frozen brokers, starts those that are down, and waits until all are ready."""
         self._died = self.died()
         for broker in self.cluster.brokers:
             if broker.node_id in self._paused and broker.running:
@@ -365,14 +381,21 @@ class Side:
         self.await_all()
 
     def await_all(self) -> None:
-        """Wait until every broker is ready, and sees the others."""
+        """Waits until every broker is ready and knows the others."""
         everyone = frozenset(broker.node_id for broker in self.cluster.brokers)
         for broker in self.cluster.brokers:
             broker.wait_ready(others=everyone)
 
 
 class Pair:
-    """A source and a destination. Whoever makes the clusters starts them. ``listener``: see ``Side``."""
+    """The source and the destination of a scenario.
+
+    Args:
+        source: the brokers of the source, started by the caller.
+        destination: the brokers of the destination, started by the caller.
+        networks: the proxies of both sides; empty: there are none.
+        listener: see ``Side``.
+    """
 
     def __init__(
         self, source: SandboxCluster, destination: SandboxCluster, networks: Sequence[Proxy] = (), *, listener: str = ""
@@ -391,7 +414,7 @@ class Pair:
         return self.source, self.destination
 
     def heal(self) -> None:
-        """Restore both sides: every broker up, and a network to rely on."""
+        """Restores both sides: ends all faults of the network, and brings all brokers up."""
         for side in self.sides:
             side.good_weather()
             side.bring_up()

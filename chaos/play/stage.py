@@ -1,4 +1,5 @@
-"""One scenario on its topics: the stream, the mirror, the operations of an act, and the comparison at the end."""
+"""A stage plays one scenario on a set of topics: with the stream, the mirror, the operations that an act uses, and the
+comparison at the end."""
 
 import random
 import time
@@ -31,45 +32,47 @@ __all__ = ["Stage"]
 
 _QUICK_PACE = 0.35
 _SLOW, _FAST = 5.0, 100.0
-"""Between these rates, a stream only has to go on."""
+"""Only rates between these two may be changed by ``pace``: with them, a stream only has to go on."""
 _QUICK_SESSION_MS = 4_000
-"""The members of a killed mirror leave its group after this; a longer timeout would only add waiting."""
+"""``session.timeout.ms`` in a quick run. The members of a killed mirror leave its group after this time; with a longer
+timeout, the scenario would only wait longer."""
 
 
 class Stage:
-    """The environment of an act. A context manager that leaves no process behind; topics stay for the audit.
+    """The environment of an act. A context manager that ends all its processes on exit. The topics stay for the audit.
 
     Args:
         scenario: the scenario to play.
         pair: the clusters.
-        prefix: of the names of its topics.
-        repetitions: of the fault, on this stage.
-        seed: how many repetitions other stages of the scenario have had.
-        tries: how many stages there were before.
+        prefix: prefix of the names of the stage's topics.
+        repetitions: number of repetitions of the fault on this stage.
+        seed: number of repetitions on previous stages of the scenario.
+        tries: number of tries on previous stages of the scenario.
         draw: the seed of random nemeses.
-        workers: of its mirrors, at least.
-        writers: the kinds of producers that write; all by default. Topics of others are left out.
-        quick: True if an act that can be smaller has to be.
-        pace: the writers' rates, divided by the scenario's; by default 1, or less in a quick run.
+        workers: minimum number of workers of the stage's mirrors.
+        writers: the kinds of producers that write; None: all. Topics of other kinds are left out.
+        quick: True if an act should do less where it can.
+        pace: factor by which the writers' rates are multiplied; by default 1, or less in a quick run.
 
     Attributes:
         source, destination: the two sides.
-        topics: the plans, under their full names.
+        topics: plans of the topics, under their full names.
         seed, draw: as above.
-        chance: draws moments, victims and so on.
-        stream: the producers; running when the act begins, unless the stage is bare.
-        mirror: the first mirror; likewise.
-        strangers: records that somebody else wrote to the destination, in transactions that end aborted.
+        chance: random generator for moments, victims and so on.
+        stream: the first producers. They run when the act begins, unless the stage is bare.
+        mirror: the first mirror. It runs when the act begins, unless the stage is bare.
+        strangers: partition -> number of records that somebody else has written to the destination, in transactions
+            that are aborted in the end.
         record: evidence of the fault that the act and the stage have seen.
-        outcome: is filled on the way.
-        halts: partitions that have to halt, or may.
-        trials: the repetitions, and whether the fault struck.
-        since: offsets before which nothing is compared.
-        left: partitions of which only what is left at the destination is compared.
-        trimmed: partitions of which the source has deleted records: likewise what is left there.
-        gaps: per partition, the source's offsets that may be reported as skipped, if they are missing.
-        survivors: partitions that are compacted at both sides: the last record of each key is compared.
-        check_starts: True if the logs have to begin at the same offsets, too.
+        outcome: the results, which are added to on the way.
+        halts: partitions that have to halt, or may halt.
+        trials: the repetitions, and whether the fault has struck in them.
+        since: partition -> offset before which nothing is compared.
+        left: partitions of which only the records that are left at the destination are compared.
+        trimmed: partitions of which the source has deleted records. Only the records that are left there are compared.
+        gaps: partition -> range of source offsets that may be reported as skipped, if they are missing.
+        survivors: partitions that are compacted at both sides. Only the last record of each key is compared.
+        check_starts: True if the logs also have to begin at the same offsets.
     """
 
     def __init__(
@@ -120,7 +123,7 @@ class Stage:
         self.close()
 
     def close(self) -> None:
-        """End everything that it started."""
+        """Ends everything that the stage has started."""
         self._open.close()
 
     # -- operations of an act ------------------------------------------------------------------------------------------
@@ -132,7 +135,7 @@ class Stage:
 
     @property
     def copied(self) -> list[Name]:
-        """The partitions that neither have to halt nor may."""
+        """The partitions that must not halt."""
         return [name for name in self.names if name not in self.halts.permitted]
 
     def topic(self, part: str) -> str:
@@ -149,7 +152,7 @@ class Stage:
 
     @property
     def ended(self) -> int:
-        """Transactions that the stage's producers have ended."""
+        """Number of transactions that the stage's producers have ended."""
         return sum(stream.transactions for stream in self.streams)
 
     def repeat(self) -> Iterator[int]:
@@ -157,26 +160,27 @@ class Stage:
         return self.trials.repeat()
 
     def seen(self, what: Evidence, count: int = 1) -> None:
-        """Note evidence that the act has seen."""
+        """Notes evidence that the act has seen, ``count`` times."""
         self.record.note(what, count)
 
     def await_seen(self, what: Evidence, timeout_s: float = 30.0) -> bool:
-        """Wait for evidence, not for ever; returns True if it came. If not, the try did not strike."""
+        """Waits for evidence, and returns True if it was seen in time. If not, the try does not count as a strike."""
         return self.soon(lambda: self.trials.seen()[what.name] >= what.least, timeout_s)
 
     def await_that(self, condition: Callable[[], object], what: Evidence, timeout_s: float = 30.0) -> bool:
-        """Wait for a condition that is evidence, not for ever; returns True if it held. If not, it did not strike."""
+        """Waits for a condition that is evidence, notes it, and returns True if it held in time. If not, the try does
+        not count as a strike."""
         came = self.soon(condition, timeout_s)
         self.seen(what, int(came))
         return came
 
     def pause(self, seconds: float) -> None:
-        """Let the fault last this long: waits for nothing, but goes on looking."""
+        """Lets the fault last for some seconds, during which the mirrors are still looked at (``look``)."""
         until_at = time.monotonic() + seconds
         self.soon(lambda: time.monotonic() >= until_at, seconds)
 
     def soon(self, condition: Callable[[], object], timeout_s: float) -> bool:
-        """Returns True if the condition comes true in this time; it is checked at least once."""
+        """Waits for a condition, and returns True if it held in time. It is checked at least once."""
         deadline_at = time.monotonic() + timeout_s
         while not (came := bool(condition())) and time.monotonic() < deadline_at:
             self.look()
@@ -185,7 +189,7 @@ class Stage:
 
     @property
     def records(self) -> list[Record]:
-        """The records of everything that notes evidence of the fault."""
+        """All records with evidence of the fault."""
         return [self.record, *(mirror.record for mirror in self.mirrors), *self.source.records,
                 *self.destination.records]  # fmt: skip
 
@@ -195,15 +199,20 @@ class Stage:
         return f"mirror-{self.prefix}"
 
     def in_group(self, name: str) -> dict[str, object]:
-        """Returns configuration keys that put a mirror into another group."""
+        """Returns configuration keys for a mirror in another group. ``name``: suffix of the group's name."""
         return known({"group.id": f"{self.group}-{name}"})
 
     def create_topics(self) -> None:
-        """Create the topics at the source; the mirror creates the destination's."""
+        """Creates the topics at the source. The mirror creates those of the destination."""
         self.source.create(self.topics)
 
     def start_stream(self, plans: Sequence[TopicPlan] | None = None, *, rate: float | None = None) -> Stream:
-        """Start producers for all topics, or for some; records go on coming until the act is over."""
+        """Starts producers, which write until the act is over.
+
+        Args:
+            plans: their topics; None: all topics of the stage.
+            rate: see ``Scenario.rate``; None: the rate of the stage.
+        """
         stream = Stream(
             self.source.bootstrap_servers, self.topics if plans is None else plans, folder=self.processes.folder,
             rate=self._rate if rate is None else rate, seed=len(self.streams),
@@ -213,8 +222,8 @@ class Stage:
 
     @property
     def pace(self) -> float:
-        """The stream's rate divided by the scenario's, which has its own rate where a wait depends on the number of
-        records."""
+        """Factor by which the rate of the scenario is multiplied. It is 1 if the scenario has a special rate because it
+        waits for a number of records."""
         return self._pace if _SLOW < self.scenario.rate < _FAST else 1.0
 
     @property
@@ -231,12 +240,12 @@ class Stage:
         destination: str | None = None,
         workers: int | None = None,
     ) -> MirrorProcess:
-        """Start a mirror of the stage's topics. A second one with other ``top`` keys is like one on another machine.
+        """Starts a mirror of the stage's topics. A second mirror is like one on another machine.
 
         Args:
-            flow, cluster, top: configuration keys over those of the scenario.
-            source, destination: bootstrap servers, if not the clusters' own.
-            workers: number of its workers.
+            flow, cluster, top: configuration keys, which override those of the scenario.
+            source, destination: bootstrap servers; None: those of the clusters.
+            workers: number of workers; None: that of the stage.
         """
         config = self.processes.folder / f"mirror-{len(self.mirrors)}.yaml"
         usual = {
@@ -260,19 +269,20 @@ class Stage:
         return mirror
 
     def _servers(self, side: Side) -> str:
-        """Returns the mirror's bootstrap servers: not the proxy's, if the clusters have it only for other scenarios."""
+        """Returns the bootstrap servers for a mirror. If the clusters have a proxy only for other scenarios, it is
+        bypassed."""
         return side.mirror_servers if self.scenario.shape.proxied or side.listener else side.bootstrap_servers
 
     def begin(self) -> None:
-        """Create topics, start stream and mirror; returns when copying goes on in every partition."""
+        """Creates the topics, starts mirror and stream, and waits until something is copied in every partition."""
         self.create_topics()
-        self.start_mirror()  # takes longer to begin than the producers
+        self.start_mirror()  # first, since it takes longer to start than the producers
         self.start_stream()
         self.flowing()
 
     def flowing(self) -> None:
-        """Wait until something is copied in every partition that is streamed into; if there is none, in every one that
-        is copied."""
+        """Waits until something is copied in every partition that has a producer. If no partition has one, waits for
+        every partition that must not halt."""
         quiet = {plan.name for plan in self.topics if plan.writing == "nobody"}
 
         def some() -> bool:
@@ -283,11 +293,12 @@ class Stage:
         until(some, lambda: f"something copied in every partition; {self.told()}", every_s=NOW_AND_THEN_S)
 
     def moment(self, most_s: float = 1.5) -> None:
-        """Wait for a random time: faults come at any moment."""
+        """Waits for a random time of up to ``most_s`` seconds, so that the fault strikes at a random moment."""
         time.sleep(self.chance.random() * most_s)
 
     def recovered(self) -> float:
-        """Wait, once the fault is over, until the mirror has copied what the source has now; returns the seconds."""
+        """Waits, after the end of the fault, until everything that the source has now is copied. Returns the time that
+        took in seconds, which counts as a recovery."""
         began_at = time.monotonic()
         self.caught_up()
         took_s = time.monotonic() - began_at
@@ -295,25 +306,26 @@ class Stage:
         return took_s
 
     def caught_up(self, some: Sequence[Name] = ()) -> None:
-        """Wait until the destination has what the source has committed by now: of all partitions, or of some."""
+        """Waits until the destination has everything that the source has committed by now. ``some``: only of these
+        partitions; empty: of all that must not halt."""
         caught_up(self, list(some) or self.copied)
 
     def holds(self, topic: str, index: int = 0) -> dict[int, bytes]:
-        """Returns the source's records of a partition, before a fault takes them away."""
+        """Returns offset -> digest of the source's records of a partition, to be called before a fault removes them."""
         return read(self.source.bootstrap_servers, [(topic, index)], "read_committed")[topic, index]
 
     def compare_since(self, offsets: Offsets) -> None:
-        """Do not compare records before these offsets: retention or compaction has taken some of one side's. Nor are
-        their topics audited."""
+        """Leaves records before these offsets out of the comparison, and their topics out of the audit: retention or
+        compaction has removed some of them on one side."""
         self.since.update(offsets)
 
     def compare_what_is_left(self, names: Sequence[Name]) -> None:
-        """Compare only what the destination's retention has left of these partitions. That is read when both sides are
-        compared: brokers go on deleting for a while after retention was switched off."""
+        """Compares only the records that the destination's retention has left of these partitions. They are read only
+        when both sides are compared: brokers go on deleting for a while after retention was switched off."""
         self.left.extend(names)
 
     def widen(self, topic: str) -> Name:
-        """Give a topic one more partition at the source, which is written to from then on; returns its name."""
+        """Adds a partition to a source topic. Producers write into it from then on. Returns the new partition."""
         plan = next(plan for plan in self.topics if plan.name == topic)
         wider = replace(plan, partitions=plan.partitions + 1)
         widen(self.source, topic, wider.partitions)
@@ -323,10 +335,11 @@ class Stage:
         return topic, plan.partitions
 
     def look(self) -> None:
-        """Read the mirrors' output, and check that every process that should live does.
+        """Reads the mirrors' output, and checks that all processes that should run do.
 
         Raises:
-            ChaosError: a partition halted that may not; a process died that nobody killed, or printed what is no event.
+            ChaosError: a partition has halted that must not; a process has died that nobody killed; a mirror has
+                printed something that is not an event; or a mirror has skipped records that the source still has.
         """
         for stream in self.streams:
             stream.check()
@@ -341,22 +354,23 @@ class Stage:
                 raise ChaosError(f"{'; '.join(mirror.conduct.problems[:3])}; {mirror.told()}")
 
     def _judge_skips(self, mirror: MirrorProcess) -> None:
-        """Raise if it skipped what the source still has: the log start only grows, so looking late is lenient."""
+        """Raises ChaosError if the mirror has skipped records that the source still has. Since a log start only grows,
+        a late look may miss that, but never reports it wrongly."""
         while told := mirror.skipped[self._skips_seen[mirror] :]:
             name, _, end = told[0]
             start = self.source.starts([name]).get(name) if name in self.gaps else end
-            if start is None:  # nobody answers now
+            if start is None:  # the source does not answer now: look again later
                 return
             if start < end:
                 raise ChaosError(f"{name[0]}-{name[1]} was skipped up to {end}, and the source has it from {start} on")
             self._skips_seen[mirror] += 1
 
     def note(self, what: str, count: int = 1) -> None:
-        """Count something for the report."""
+        """Counts something for the report."""
         self.outcome.notes[what] = self.outcome.notes.get(what, 0) + count
 
     def figure(self, text: str) -> None:
-        """Add a measurement, in words, for the report."""
+        """Adds a measurement to the report, in words."""
         self.outcome.figures.append(text)
 
     def told(self) -> str:
@@ -366,7 +380,8 @@ class Stage:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Do what comes before the act, once; ``play`` reports what went wrong."""
+        """Does what comes before the act: starts stream and mirror, unless the scenario is bare. To be called once. If
+        it fails, ``play`` reports that."""
         self._prepared = True
         try:
             if not self.scenario.bare:
@@ -375,11 +390,12 @@ class Stage:
             self._failure = error
 
     def play(self, say: Callable[[str], None] = lambda _: None, *, over: Callable[[], None] = lambda: None) -> Outcome:
-        """Begin, act, and compare; whatever goes wrong is in the outcome.
+        """Prepares the stage if that is not done, runs the act, and compares both sides. All problems are in the
+        outcome.
 
         Args:
-            say: called with what goes on.
-            over: called when the fault is over and the clusters are as they were: the rest only reads.
+            say: called with each step, in words.
+            over: called when the fault is over and the clusters are healthy again. What follows only reads.
         """
         out = self.outcome
         try:
@@ -405,12 +421,12 @@ class Stage:
         return out
 
     def await_replicas(self) -> None:
-        """Wait until all replicas of the stage's topics are in sync at both sides."""
+        """Waits until all replicas of the stage's topics are in sync at both sides."""
         names = [plan.name for plan in self.topics]
         for side in self.pair.sides:
             side.await_in_sync(names)
 
     @property
     def patience_s(self) -> float:
-        """The longest time of a wait, for acts that wait themselves."""
+        """Default timeout in seconds, for acts that wait themselves."""
         return PATIENCE_S

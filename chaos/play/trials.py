@@ -1,4 +1,4 @@
-"""The repetitions of a fault on one stage: each is a try, and counts if all of the scenario's evidence was seen."""
+"""The repetitions of a fault on one stage. Each is a try, which counts if all of the scenario's evidence was seen."""
 
 import time
 from collections import Counter
@@ -14,11 +14,11 @@ from lab.evidence import Evidence, Record, missing
 __all__ = ["Trials", "did_not_strike"]
 
 SETTLE_S = 15.0
-"""Evidence may be noted this late: a supervisor's log line, a broker's answer."""
+"""How late evidence may be noted, in seconds: for example a supervisor's log line, or a broker's answer."""
 
 
 class Played(Protocol):
-    """The part of the stage that is needed."""
+    """The part of a stage that this module needs."""
 
     scenario: Scenario
     repetitions: int
@@ -26,18 +26,18 @@ class Played(Protocol):
 
     @property
     def records(self) -> Sequence[Record]:
-        """The records of everything that notes evidence of the fault."""
+        """All records with evidence of the fault."""
 
     def look(self) -> None:
-        """Read the mirrors' output."""
+        """Reads the mirrors' output."""
 
 
 class Trials:
-    """See the module's docstring.
+    """Counts the tries on one stage, and those that have struck.
 
     Args:
-        stage: its outcome gets the counts.
-        settle_s: how long evidence may take to be noted.
+        stage: the stage. Its outcome gets the counts.
+        settle_s: how long it may take until evidence is noted.
     """
 
     def __init__(self, stage: Played, *, settle_s: float = SETTLE_S) -> None:
@@ -46,18 +46,19 @@ class Trials:
         self._began_at = 0.0
 
     def begin(self) -> None:
-        """Begin a try: evidence seen from now on belongs to it. What was said before is read first."""
+        """Begins a try. Evidence that is seen from now on belongs to it, so earlier output of the mirrors is read
+        first."""
         self._stage.look()
         self._began_at = time.monotonic()
 
     def repeat(self) -> Iterator[int]:
-        """Repeat (``for at in stage.repeat()``) until the fault has struck often enough. ``at`` counts the tries
-        that struck: a try that did not is made again with the same number.
+        """Yields until the fault has struck often enough, for ``for at in stage.repeat()``. The value is the number of
+        strikes so far: a try that does not strike is made again with the same number.
 
         If a try cannot be made again on the same stage (``Scenario.anew``), the loop ends, and a new stage is made.
 
         Raises:
-            ChaosError: it did not strike, too often in a row.
+            ChaosError: ``TRIES`` tries in a row did not strike.
         """
         out, anew = self._stage.outcome, self._stage.scenario.anew
         missed = 0
@@ -74,11 +75,11 @@ class Trials:
                 raise ChaosError(did_not_strike(out.missed))
 
     def counted(self, count: int = 1, *, once: Sequence[Evidence] = ()) -> None:
-        """Count one more try, or ``count`` made together, and those that struck.
+        """Counts a try, or several that were made together, and how many of them have struck.
 
         Args:
             count: number of tries.
-            once: evidence that is needed once for all of them; without it, none has struck.
+            once: evidence that is needed only once for all of them. Without it, none has struck.
         """
         out, needed = self._stage.outcome, self._stage.scenario.struck
         all_of_them = [one if one in once else one.times(one.least * count) for one in needed]
@@ -92,11 +93,11 @@ class Trials:
         out.repetitions += min(count, *(self._times(one) * (count if one in once else 1) for one in needed))
 
     def _times(self, what: Evidence) -> int:
-        """Returns how often it was seen, in tries' worth."""
+        """Returns for how many tries the evidence that was seen is enough."""
         return self.seen()[what.name] // what.least
 
     def seen(self) -> Counter[str]:
-        """Returns the evidence seen since this try began, and how often."""
+        """Returns name of the evidence -> how often it was seen since this try began."""
         found: Counter[str] = Counter()
         for record in self._stage.records:
             found += record.since(self._began_at)
@@ -104,5 +105,6 @@ class Trials:
 
 
 def did_not_strike(missed: Sequence[str]) -> str:
-    """Returns the problem of a fault that did not strike, in words."""
+    """Returns the text of the problem that a fault did not strike. ``missed``: the evidence that the last try
+    lacked."""
     return f"the fault did not strike in {TRIES} tries: {', '.join(missed)}"

@@ -1,4 +1,4 @@
-"""The end of a stage: everything stops in order, and both sides are compared."""
+"""The end of a stage: stops everything in order, and compares both sides."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -19,12 +19,13 @@ _STABLE_TIMEOUT_S = 120.0
 
 
 def finish(stage: "Stage", say: Callable[[str], None], over: Callable[[], None]) -> None:
-    """End the streams, let the mirror catch up, stop it, compare; what is wrong goes into the stage's outcome.
+    """Ends the streams, waits until the mirrors have caught up, stops them, and compares both sides. Problems go into
+    the stage's outcome.
 
     Args:
-        stage: its act is over.
-        say: called with what goes on.
-        over: called when the fault is over and the clusters are as they were.
+        stage: the stage, whose act has ended.
+        say: called with each step, in words.
+        over: called when the fault is over and the clusters are healthy again.
     """
     out = stage.outcome
     say("ending the stream")
@@ -44,7 +45,7 @@ def finish(stage: "Stage", say: Callable[[str], None], over: Callable[[], None])
 
 
 def _stable(stage: "Stage") -> None:
-    """Wait until no transaction is open at the source: then the end offset is the same at either isolation level."""
+    """Waits until no transaction is open at the source. Then the end offset is the same at both isolation levels."""
 
     def stable() -> bool:
         ends = stage.source.ends(stage.names)
@@ -54,13 +55,14 @@ def _stable(stage: "Stage") -> None:
 
 
 def verify(stage: "Stage") -> None:
-    """Compare by plain consumers at both isolation levels; check end offsets, halts and the copies before halts."""
+    """Compares both sides by plain consumers at both isolation levels, and checks end offsets, halts, and the copies of
+    halted partitions."""
     out, names, sides = stage.outcome, stage.copied, (stage.source, stage.destination)
     if stage.left:
         stage.compare_since(until(lambda: stage.destination.starts(stage.left), "the destination's log starts"))
     if trimmed := [name for name in stage.trimmed if name in names]:
         stage.compare_since(until(lambda: stage.source.starts(trimmed), "the source's log starts"))
-    # Of a partition compacted at both sides, neither has all that the other has.
+    # If a partition is compacted at both sides, either side may lack records that the other one has.
     whole = [name for name in names if name not in stage.survivors]
     method = compare if stage.scenario.exact else compare_order
     here_at, there_at = stage.source.bootstrap_servers, stage.destination.bootstrap_servers
@@ -68,7 +70,7 @@ def verify(stage: "Stage") -> None:
         (here_at, "read_committed"), (there_at, "read_committed"), (there_at, "read_uncommitted")
     ]  # fmt: skip
     read_by = read_together(views, whole)
-    # Strangers' aborted records are no part of the copy, but read_uncommitted consumers get them.
+    # Strangers' aborted records are not part of the copy, but read_uncommitted consumers get them.
     read_by[-1] = _without(stage.strangers, read_by[0], read_by[-1])
     if stage.scenario.exact:
         here, *found_there = (_since(stage.since, one) for one in read_by)
@@ -94,22 +96,35 @@ def verify(stage: "Stage") -> None:
 
 
 def _both(names: Sequence[Name], what: str, *tell: Callable[[Sequence[Name]], Offsets]) -> list[Offsets]:
-    """Returns what both sides tell of these partitions' logs, once each has: no answer must not pass for an equal one.
+    """Asks both sides until they answer, and returns their offsets. Otherwise a missing answer could pass as an equal
+    one.
+
+    Args:
+        names: the partitions.
+        what: what the offsets are, for the message.
+        tell: functions that return partition -> offset, or nothing if there is no answer.
 
     Raises:
-        ChaosError: one does not tell.
+        ChaosError: one of them does not answer in time.
     """
     return [until(lambda: one(names), f"the {what}s of {names}") if names else {} for one in tell]  # noqa: B023
 
 
 def _since(since: Mapping[Name, int], reading: Reading) -> Reading:
-    """Returns the part of a reading that is compared."""
+    """Returns a reading without the records before some offsets. ``since``: partition -> offset."""
     return {name: {at: one for at, one in held.items() if at >= since.get(name, 0)} for name, held in reading.items()}
 
 
 def _without(strangers: Mapping[Name, int], here: Reading, there: Reading) -> Reading:
-    """Returns a reading of the destination without the strangers' own records: what the source does not have, in their
-    partitions, if that are as many as they wrote."""
+    """Returns a reading of the destination without the strangers' records. These are the records that the source does
+    not have, in the strangers' partitions. Their number has to be what the strangers have written; otherwise nothing is
+    left out.
+
+    Args:
+        strangers: partition -> number of records that strangers have written.
+        here: the source's records.
+        there: the destination's records.
+    """
     out = dict(there)
     for name, count in strangers.items():
         known = set(here.get(name, {}).values())
@@ -120,7 +135,8 @@ def _without(strangers: Mapping[Name, int], here: Reading, there: Reading) -> Re
 
 
 def _halted(stage: "Stage") -> None:
-    """Check that all intended halts have come, finally with the right reason, and the copies before them are right."""
+    """Checks that all expected halts have come, that the last halt of each partition has the right reason, and that the
+    copies before the halts are right."""
     out = stage.outcome
     for name, halting in stage.halts.expected.items():
         told = [mirror.halted_before[name] for mirror in stage.mirrors if name in mirror.halted_before]
@@ -137,7 +153,7 @@ def _halted(stage: "Stage") -> None:
 
 
 def _prefixes(stage: "Stage", names: Sequence[Name]) -> None:
-    """Check that the copies of partitions that halted are what the source had, and no more."""
+    """Checks that the copies of halted partitions are what the source had, and no more."""
     out = stage.outcome
     unknown = [name for name in names if stage.halts.expected[name].right is None]
     here = read(stage.source.bootstrap_servers, unknown, "read_committed")

@@ -1,1 +1,1 @@
-"""The real producers that write while a fault happens, and records written by hand."""
+"""The real producers that write while a fault happens, and functions that write single records or batches."""

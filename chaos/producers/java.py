@@ -1,8 +1,8 @@
-"""Kafka's own producers for a stream, each a JVM.
+"""Kafka's own producers for a stream, each in a JVM.
 
 The console producer reports nothing about single records. VerifiableProducer reports each record once it is stored. The
-message copier copies VerifiableProducer's records in transactions, and aborts a third of them. Its group's committed
-offset shows its acknowledged records, since the offset is committed together with them.
+message copier copies VerifiableProducer's records in transactions, and aborts a third of them. The committed offset of
+its group tells which records were acknowledged, since it is committed together with them.
 """
 
 import json
@@ -34,7 +34,7 @@ _TRANSACTION_RECORDS = 5
 _TRANSACTION_MS = 30_000
 _ASKED_FOR_S = 10.0
 _PAUSE_S = 2.0
-"""Pause between two runs of the copier: it ends where its input ended when it started."""
+"""Pause in seconds between two runs of the copier. Each run ends where its input ended when the run began."""
 
 
 class ConsoleProducer(Writer):
@@ -55,7 +55,7 @@ class ConsoleProducer(Writer):
             if not self._killed.is_set():
                 writer.close()
         except DemoError:
-            # A leader was away for longer than the console producer waits: the source never had the lost records.
+            # There was no leader for longer than the console producer waits. The source never had the lost records.
             if not self._stopping.is_set():
                 raise
         finally:
@@ -63,7 +63,7 @@ class ConsoleProducer(Writer):
 
 
 class _Tool(Writer):
-    """A class of Kafka's tools that runs until it ends, or is ended."""
+    """A writer that runs a class of Kafka's tools as a process."""
 
     def _start(self, main: str, arguments: Sequence[str], *, name: str) -> "subprocess.Popen[bytes]":
         folder = self._folder
@@ -72,14 +72,15 @@ class _Tool(Writer):
         return children.start(command, log=self._log)
 
     def _await(self, process: "subprocess.Popen[bytes]") -> int | None:
-        """Wait for its end; returns the exit code, None if the stream was killed meanwhile, or it does not end."""
+        """Waits for the end of the process. Returns the exit code; None if the stream was killed meanwhile, or if the
+        process does not end in time."""
         deadline_at = time.monotonic() + END_TIMEOUT_S
         while process.poll() is None and not self._killed.is_set() and time.monotonic() < deadline_at:
             time.sleep(TICK_S)
         return process.poll()
 
     def _end(self, process: "subprocess.Popen[bytes]") -> None:
-        process.kill()  # no effect on one that has ended
+        process.kill()  # no effect if the process has ended
         process.wait()
 
 
@@ -88,7 +89,7 @@ class VerifiableProducer(_Tool):
 
     def write(self) -> None:
         settings = self._folder / f"{self.plan.name}.properties"
-        # Its default is not to retry.
+        # By default, VerifiableProducer does not retry.
         settings.write_text(
             f"compression.type={self.plan.codec}\nretries=2147483647\nenable.idempotence=true\nlinger.ms=20\n"
             f"delivery.timeout.ms={round(END_TIMEOUT_S * 1000)}\n"
@@ -100,7 +101,7 @@ class VerifiableProducer(_Tool):
             while not self._stopping.wait(TICK_S):
                 if process.poll() is not None:
                     raise ChaosError(f"VerifiableProducer of {self.plan.name} ended; {logs.excerpt(self._log)}")
-            process.terminate()  # it sends what it has, and reports it
+            process.terminate()  # it sends the records that it has, and reports them
             if self._await(process) is None and not self._killed.is_set():
                 raise ChaosError(f"VerifiableProducer of {self.plan.name} did not end; {logs.excerpt(self._log)}")
         finally:
@@ -108,7 +109,7 @@ class VerifiableProducer(_Tool):
         self._take()
 
     def _take(self) -> None:
-        """Read its acknowledged records from its output."""
+        """Reads the acknowledged records from the process's output."""
         for line in self._log.read_text(errors="replace").splitlines():
             with suppress(ValueError):
                 said = json.loads(line)
@@ -119,7 +120,8 @@ class VerifiableProducer(_Tool):
 
 
 class MessageCopier(_Tool):
-    """Copies in transactions, from partition 0 of the topic that its plan names to partition 0 of its own."""
+    """Kafka's TransactionalMessageCopier. It copies in transactions from partition 0 of ``plan.copies`` to partition 0
+    of its own topic."""
 
     def write(self) -> None:
         assert self.plan.copies, f"{self.plan.name}: the plan of a copier names the topic that it copies"
@@ -132,7 +134,7 @@ class MessageCopier(_Tool):
         while not self._stopping.wait(_PAUSE_S):
             process = self._start(_COPIER, arguments, name=f"{self.plan.name}-{count}")
             try:
-                # One that fails is started again, as any application would be.
+                # If the process fails, it is started again, like any application.
                 self._await(process)
             finally:
                 self._end(process)
@@ -141,7 +143,7 @@ class MessageCopier(_Tool):
             self._take(group)
 
     def _take(self, group: str) -> None:
-        """Note its acknowledged records: its input up to the offset that was committed with the last transaction."""
+        """Notes the acknowledged records: the input up to the offset that was committed with the last transaction."""
         consumer = Consumer({"bootstrap.servers": self._bootstrap_servers, "group.id": group, "log_level": 0})
 
         def committed() -> list[TopicPartition]:

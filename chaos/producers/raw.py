@@ -1,4 +1,4 @@
-"""Batches and markers without a client: read as they are stored, written as no client would."""
+"""Reads batches as they are stored, and writes batches and markers as no client would. Uses plain requests."""
 
 import struct
 from typing import Any, NamedTuple
@@ -25,30 +25,37 @@ _NOT_YET = (3, 5, 6, 78)
 
 
 class Stored(NamedTuple):
-    """A batch of a log: its header, and all of its bytes."""
+    """A batch as it is stored. ``data``: all its bytes, header included."""
 
     header: BatchHeader
     data: bytes
 
 
 class Answer(NamedTuple):
-    """A leader's answer to one Fetch."""
+    """A leader's answer to a Fetch of one partition. ``error``: the error code."""
 
     error: int
     records: bytes
 
 
 def answer_at(side: Side, topic: str, index: int, offset: int) -> Answer:
-    """Returns the answer to a consumer that asks for this offset, whatever it is."""
+    """Returns the leader's answer to a consumer that fetches from this offset, also if it is an error."""
     found = _ask(side, topic, index, offset)
     return Answer(found.error_code, bytes(found.records or b""))
 
 
 def batches(side: Side, topic: str, index: int = 0, *, offset: int = 0, most: int = 1 << 30) -> list[Stored]:
-    """Returns the whole batches of a partition from ``offset`` to its high watermark, at most ``most`` of them.
+    """Returns the batches of a partition as they are stored.
+
+    Args:
+        side: the cluster.
+        topic: name of the topic.
+        index: number of the partition.
+        offset: the first batch is the one that has this offset, or the next one.
+        most: maximum number of batches. They end at the high watermark.
 
     Raises:
-        ChaosError: the leader does not give them.
+        ChaosError: the leader answers with an error, or without a whole batch.
     """
     (end,) = until(lambda: list(side.ends([(topic, index)]).values()), f"the end of {topic}-{index}")
     found: list[Stored] = []
@@ -93,10 +100,13 @@ def _fetch(side: Side, topic: str, index: int, offset: int) -> bytes:
 
 
 def plant(side: Side, topic: str, index: int, batch: bytes, identity: Identity) -> int:
-    """Append a batch under another identity, with a new checksum and in no transaction; returns its base offset there.
+    """Appends a batch to a partition: under another identity, not as part of a transaction, and with a new checksum.
+
+    Returns:
+        The base offset that the batch has got.
 
     Raises:
-        ChaosError: the broker refused it.
+        ChaosError: the broker has refused the batch.
     """
     data = bytearray(batch)
     struct.pack_into(">q", data, 0, 0)
@@ -116,10 +126,18 @@ def plant(side: Side, topic: str, index: int, batch: bytes, identity: Identity) 
 
 
 def write_marker(side: Side, topic: str, index: int, *, producer_id: int, epoch: int, count: int = 1) -> None:
-    """Write ABORT markers by hand: one offset each.
+    """Writes ABORT markers into a partition (WriteTxnMarkers). Each takes one offset.
+
+    Args:
+        side: the cluster.
+        topic: name of the topic.
+        index: number of the partition.
+        producer_id: producer id of the markers.
+        epoch: producer epoch of the markers.
+        count: number of markers.
 
     Raises:
-        ChaosError: the broker refused.
+        ChaosError: the broker has refused a marker.
     """
     marker = WriteTxnMarkersRequest.WritableTxnMarker
     where = marker.WritableTxnMarkerTopic(name=topic, partition_indexes=[index])

@@ -1,7 +1,8 @@
-"""A steady stream from real producers: idempotent, transactional (one transaction in five aborted), and Java's.
+"""A steady stream of records from real producers: idempotent, transactional (one transaction in five is aborted), and
+Kafka's own in Java.
 
-The producers survive everything that happens to the source: they retry, and are replaced after an error that ends
-them. The source's contents and the acknowledgements count in the end.
+The producers survive everything that happens to the source: they retry, and are replaced after a fatal error. In the
+end, the records at the source and the acknowledgements count.
 """
 
 import threading
@@ -33,18 +34,19 @@ _MOST_IN_TRANSACTION = 6
 _KEYS = 10
 
 Told = Callable[[Name, int, bytes], None]
-"""Called with the place and the content of a record that was stored."""
+"""Called with partition, offset and content of a record that was stored."""
 
 
 class Stream:
-    """A producer for each topic, each in a thread of its own. A context manager; ``stop`` ends it cleanly.
+    """A producer for each topic, each in a separate thread. A context manager that kills the producers on exit;
+    ``stop`` ends them cleanly.
 
     Args:
-        bootstrap_servers: of the source.
-        plans: topics, each with its kind of producer.
-        folder: for the JVMs' logs.
+        bootstrap_servers: ``bootstrap.servers`` of the source.
+        plans: the topics, each with its kind of producer.
+        folder: folder for the JVMs' logs.
         rate: records per second and topic; for transactional topics, transactions per second.
-        seed: makes the records of two streams into one topic differ.
+        seed: seed of the records. Two streams into the same topic need different seeds.
     """
 
     def __init__(
@@ -70,45 +72,45 @@ class Stream:
 
     @property
     def written(self) -> int:
-        """Records handed to the producers so far, those of aborted transactions included."""
+        """Number of records that were passed to the producers so far, including those of aborted transactions."""
         return sum(writer.records.count for writer in self._writers)
 
     @property
     def transactions(self) -> int:
-        """Transactions that were committed or aborted so far."""
+        """Number of transactions that were committed or aborted so far."""
         return sum(writer.transactions for writer in self._writers)
 
     @property
     def acknowledged(self) -> Acknowledged:
-        """The acknowledgements to the producers; complete after ``stop``."""
+        """The acknowledgements to the producers. They are complete after ``stop``."""
         told = Acknowledged()
         for writer in self._writers:
             told.add(writer.acknowledged)
         return told
 
     def replan(self, plan: TopicPlan) -> None:
-        """Change the plan of the topic of that name, for example to more partitions."""
+        """Replaces the plan of the topic with the same name, for example by one with more partitions."""
         for writer in self._writers:
             if writer.plan.name == plan.name:
                 writer.plan = plan
 
     def start(self) -> Self:
-        """Start all producers."""
+        """Starts all producers. Returns the stream itself."""
         for writer in self._writers:
             writer.start()
         return self
 
     def check(self) -> None:
-        """Raise ``ChaosError`` if a producer failed with a bug."""
+        """Raises ``ChaosError`` if a producer's thread has ended with an exception."""
         for writer in self._writers:
             if writer.failure is not None:
                 raise ChaosError(f"the producer of {writer.plan.name} failed: {writer.failure!r}")
 
     def stop(self) -> None:
-        """Stop writing; waits until every producer has the source's answer to its last record.
+        """Ends the writing, and waits until every producer has the source's answer to its last record.
 
         Raises:
-            ChaosError: one did not end, or failed with a bug.
+            ChaosError: a producer did not end, or its thread has ended with an exception.
         """
         self._stop.set()
         deadline_at = time.monotonic() + END_TIMEOUT_S
@@ -130,7 +132,7 @@ class Stream:
 
 
 class _Librdkafka(Writer, ABC):
-    """Shared by all kinds that write with librdkafka."""
+    """The base of all writers that use librdkafka."""
 
     def _producer(self, **more: object) -> Producer:
         return Producer({
@@ -146,7 +148,7 @@ class _Librdkafka(Writer, ABC):
         })  # fmt: skip
 
     def _produce(self, producer: Producer, told: Told) -> None:
-        """Produce one more record; ``told`` is called if it is stored."""
+        """Produces the next record. ``told`` is called once the record is stored."""
         self._send(producer, self.records.next(), told)
 
     def _send(self, producer: Producer, record: DemoRecord, told: Told) -> None:
@@ -165,7 +167,7 @@ class _Librdkafka(Writer, ABC):
 
 
 class _Idempotent(_Librdkafka):
-    """librdkafka with enable.idempotence."""
+    """An idempotent producer of librdkafka."""
 
     def write(self) -> None:
         fatal = threading.Event()
@@ -177,7 +179,7 @@ class _Idempotent(_Librdkafka):
         producer = self._producer(error_cb=on_error)
         count = max(1, round(self._rate * TICK_S * 3))
         while not self._stopping.wait(TICK_S):
-            if fatal.is_set():  # the source lost acknowledged data: no sequence fits any more
+            if fatal.is_set():  # the source has lost acknowledged data, so the producer's sequences do not fit any more
                 fatal.clear()
                 producer = self._producer(error_cb=on_error)
             try:
@@ -204,8 +206,8 @@ class _Idempotent(_Librdkafka):
 
 
 class _Keyed(_Librdkafka):
-    """Few keys and a batch for each record, so that a log cleaner takes whole batches. Not idempotent: a cleaner keeps
-    the last batch of an idempotent producer, empty."""
+    """A producer with few keys and a batch for each record, so that a log cleaner removes whole batches. It is not
+    idempotent: of an idempotent producer, a cleaner keeps the last batch as an empty one."""
 
     def write(self) -> None:
         producer = self._producer(**{"enable.idempotence": False, "batch.num.messages": 1, "linger.ms": 0})
@@ -221,7 +223,7 @@ class _Keyed(_Librdkafka):
 
 
 class _Transactional(_Librdkafka):
-    """librdkafka with a transactional id: some records, then a commit or, one time in five, an abort."""
+    """A transactional producer of librdkafka. Each transaction has some records; one in ``ABORT_EVERY`` is aborted."""
 
     def write(self) -> None:
         producer = self._ready()
@@ -236,7 +238,8 @@ class _Transactional(_Librdkafka):
             self._stopping.wait(max(0.0, 1 / self._rate - (time.monotonic() - began_at)))
 
     def _ready(self) -> Producer | None:
-        """Returns a new producer under the same id, which also ends what the one before left open; None if killed."""
+        """Returns a new producer with the same transactional id, which also aborts a transaction that the previous one
+        has left open. None: the stream was killed meanwhile."""
         producer = self._producer(
             **{
                 "transactional.id": f"chaos-{self.plan.name}-{self.records.seed}",
@@ -266,12 +269,12 @@ class _Transactional(_Librdkafka):
             for one in stored:
                 self.acknowledged.note(*one)
             return
-        # Records still queued would be dropped, and the aborted transaction has to have data in the log.
+        # Flush first: an abort drops queued records, and the aborted transaction has to have data in the log.
         producer.flush(_STEP_TIMEOUT_S)
         self._patiently(producer.abort_transaction)
 
     def _patiently(self, end: object) -> None:
-        """Repeat a call until it succeeds: librdkafka wants the same call again after a retriable error."""
+        """Repeats a call until it succeeds: after a retriable error, librdkafka requires the same call again."""
         assert callable(end)
         deadline_at = time.monotonic() + END_TIMEOUT_S
         while True:
@@ -283,7 +286,7 @@ class _Transactional(_Librdkafka):
                     raise
 
     def _recovers(self, producer: Producer, error: KafkaError) -> bool:
-        """Abort after an error that requires it; returns False if the producer is of no use any more."""
+        """Aborts the transaction after an error. Returns False if the producer cannot be used any more."""
         if error.fatal():
             return False
         try:

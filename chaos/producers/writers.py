@@ -1,4 +1,4 @@
-"""Shared by all producers of a stream: their records, the pace, and their acknowledgements."""
+"""The base of all producers of a stream, and the records that they write."""
 
 import random
 import threading
@@ -13,13 +13,14 @@ __all__ = ["END_TIMEOUT_S", "TICK_S", "Records", "Writer"]
 
 TICK_S = 0.1
 END_TIMEOUT_S = 150.0
-"""A producer has the source's answer to its last record within this."""
+"""Longest time in seconds until a producer has the source's answer to its last record."""
 
 
 class Records:
-    """Makes records, no two of them the same: a header has the topic and a number. The same seed gives the same bytes.
+    """Makes records. No two are equal, since a header has the topic, the seed and a number. The same seed gives the
+    same bytes.
 
-    No part holds a sign that Kafka's console producer splits at (tab, line feed, comma, colon).
+    No part contains a character at which Kafka's console producer splits its input (tab, line feed, comma, colon).
     """
 
     def __init__(self, topic: str, *, seed: int = 0) -> None:
@@ -29,7 +30,7 @@ class Records:
         self.count = 0
 
     def next(self) -> DemoRecord:
-        """Returns one more: with or without key, now and then without a value, 30 bytes to 3 KB."""
+        """Returns the next record. It has 30 bytes to 3 KB, perhaps no key, and now and then no value."""
         draw, number = self._chance, self.count
         self.count += 1
         size = draw.choice((10, 40, 100, 100, 400, 1_500))
@@ -42,7 +43,22 @@ class Records:
 
 
 class Writer(threading.Thread, ABC):
-    """The part that all kinds share: the pace."""
+    """The base of all producers of a stream: a thread that writes into one topic.
+
+    Args:
+        bootstrap_servers: ``bootstrap.servers`` of the source.
+        plan: the topic.
+        folder: folder for logs.
+        rate: records per second; for transactional topics, transactions per second.
+        records: makes the records.
+        stop: set to end the writing cleanly.
+        kill: set to give up at once.
+
+    Attributes:
+        transactions: number of transactions that were committed or aborted.
+        acknowledged: the acknowledgements.
+        failure: the exception with which the thread has ended; None: it has not.
+    """
 
     def __init__(
         self, bootstrap_servers: str, plan: TopicPlan, folder: Path, rate: float, records: Records,
@@ -69,4 +85,4 @@ class Writer(threading.Thread, ABC):
 
     @abstractmethod
     def write(self) -> None:
-        """Write until ``_stopping``."""
+        """Writes until ``_stopping`` is set, then waits for the acknowledgements of the last records."""

@@ -1,4 +1,4 @@
-"""Writes a scenario's own records: a given number, in batches of a known size, in a transaction or not."""
+"""Writes a given number of records for a scenario: in batches of a known size, in a transaction or not."""
 
 from confluent_kafka import Producer
 
@@ -13,10 +13,17 @@ BATCH_RECORDS = 10
 
 
 def write(side: Side, topic: str, count: int, *, index: int = 0, seed: int = 0) -> None:
-    """Write records in batches of ``BATCH_RECORDS``, by librdkafka; returns when they are stored.
+    """Writes records in batches of ``BATCH_RECORDS`` with librdkafka, and waits until they are stored.
+
+    Args:
+        side: the cluster.
+        topic: name of the topic.
+        count: number of records.
+        index: number of the partition.
+        seed: see ``add``.
 
     Raises:
-        ChaosError: they were not taken.
+        ChaosError: the records were not stored in time.
     """
     producer = Producer({
         "bootstrap.servers": side.bootstrap_servers, "batch.num.messages": BATCH_RECORDS, "linger.ms": 50,
@@ -28,7 +35,7 @@ def write(side: Side, topic: str, count: int, *, index: int = 0, seed: int = 0) 
 
 
 def add(producer: Producer, topic: str, count: int, *, index: int = 0, seed: int = 0) -> None:
-    """Hand records to a producer; the same seed gives the same records."""
+    """Passes ``count`` records to a producer, for one partition. The same seed gives the same records."""
     records = Records(topic, seed=seed)
     for _ in range(count):
         record = records.next()
@@ -36,7 +43,8 @@ def add(producer: Producer, topic: str, count: int, *, index: int = 0, seed: int
 
 
 def transactional(side: Side, name: str) -> Producer:
-    """Returns a producer with this transactional id, ready to begin; its transactions may stay open for minutes."""
+    """Returns an initialized producer with a transactional id. Its transactions may stay open for minutes. ``name``:
+    the transactional id."""
     producer = Producer({
         "bootstrap.servers": side.bootstrap_servers, "transactional.id": name, "linger.ms": 5, "log_level": 0,
         "transaction.timeout.ms": 300_000,
@@ -46,8 +54,8 @@ def transactional(side: Side, name: str) -> Producer:
 
 
 def transaction(producer: Producer, topic: str, count: int, *, seed: int = 0, abort: bool = False) -> None:
-    """Write a whole transaction into partition 0."""
+    """Writes a whole transaction into partition 0. Arguments: as ``add``; ``abort``: True to abort the transaction."""
     producer.begin_transaction()
     add(producer, topic, count, seed=seed)
-    producer.flush(PATIENCE_S)  # what is still queued would not be in the log of an aborted one
+    producer.flush(PATIENCE_S)  # an abort would drop queued records, so that they would not be in the log
     (producer.abort_transaction if abort else producer.commit_transaction)(PATIENCE_S)

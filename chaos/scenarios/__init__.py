@@ -1,4 +1,4 @@
-"""All scenarios; importing this registers them, in the order of the table."""
+"""All scenarios. Importing this package registers them, in the order of the report."""
 
 from chaos.scenarios import processes  # isort: skip
 from chaos.scenarios import brokers  # isort: skip

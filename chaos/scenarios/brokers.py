@@ -1,4 +1,4 @@
-"""Brokers die, freeze, restart, move partitions, refuse and forget."""
+"""Scenarios of brokers: they die, restart, move partitions, throttle the mirror, and lose records."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -70,7 +70,7 @@ def _kill_leaders(stage: Stage, *sides: Side) -> None:
     for side in sides:
         side.bring_up()
     stage.recovered()
-    stage.await_replicas()  # otherwise the next one to be killed could be the last that has everything
+    stage.await_replicas()  # otherwise the next broker that is killed could be the only one with all records
 
 
 @scenario(
@@ -79,7 +79,7 @@ def _kill_leaders(stage: Stage, *sides: Side) -> None:
 )  # fmt: skip
 def rolling_restart(stage: Stage) -> None:
     for _ in stage.repeat():
-        # Both clusters at the same time, each one broker after the other.
+        # Both clusters in parallel; within a cluster, one broker after the other.
         with ThreadPoolExecutor() as threads:
             for restarted in [threads.submit(_roll, stage, side) for side in stage.pair.sides]:
                 restarted.result()
@@ -130,8 +130,8 @@ NOT_ENOUGH_REPLICAS = (19, 20)
 
 
 def await_too_few(stage: Stage, plan: TopicPlan) -> None:
-    """Wait until too few replicas in sync hold up a topic's records at the destination: a broker has refused a Produce
-    request, or one waits above the high watermark (then the mirror does not send another one)."""
+    """Waits until a topic's records are held up at the destination because too few replicas are in sync. Either a
+    broker has refused a Produce request, or records stay above the high watermark (then the mirror sends no more)."""
 
     def refused(answer: Frame) -> bool:
         return any(code in NOT_ENOUGH_REPLICAS for code in entries(answer.decode()).values())
@@ -194,15 +194,16 @@ def unclean_election_destination(stage: Stage) -> None:
         )
 
     def positions() -> list[int]:
-        """Where the mirror has begun and gone on, by its own log."""
+        """Returns the offsets at which the mirror has located the partition, according to its log."""
         return [line["offset"] for line in stage.mirror.of("located") if line["topic"] == victim]
 
     known = list[int]()
     for _ in stage.repeat():
         before, after = _elect_uncleanly(stage, stage.destination, victim, more, lambda: known.extend(positions()))
         stage.recovered()
-        # The mirror may have copied them again before the end was asked for. Then it has said where it found it; but
-        # where it went on before the leader was killed, when the log was shorter, says nothing of the election.
+        # The mirror may have copied the lost records again before the end was asked for. Then its log says where it
+        # found the end. What it said before the leader was killed, when the log was shorter, tells nothing about the
+        # election.
         least = min([after, *positions()[len(known) :]])
         known.clear()
         stage.seen(LOG_CUT_BACK, int(least < before))
@@ -228,7 +229,7 @@ def unclean_election_source(stage: Stage) -> None:
         write(stage.source, victim, WRITTEN, seed=1)
         stage.caught_up([(victim, 0)])
         held.update(stage.holds(victim))
-        # The source will hold less from now on, so the comparison uses what it held.
+        # The source will have fewer records from now on, so the comparison uses those that it has now.
         stage.halts.announce(victim, "source_truncated", ends=(2 * WRITTEN, 2 * WRITTEN), right=held)
 
     for _ in stage.repeat():
@@ -243,15 +244,18 @@ WRITTEN = 50
 def _elect_uncleanly(
     stage: Stage, side: Side, topic: str, more: Callable[[], None], about_to: Callable[[], None] = lambda: None
 ) -> tuple[int, int]:
-    """Kill the follower, then the leader, which went on alone, and start the follower: the leader's new data is lost.
+    """Kills the follower of partition 0, lets the leader go on alone, kills the leader, and starts the follower: the
+    new records of the leader are lost.
 
     Args:
-        stage, side, topic: where; partition 0.
-        more: has some records copied that the follower does not have.
+        stage: the stage.
+        side: the cluster.
+        topic: name of the topic.
+        more: writes or copies some records that the follower does not get.
         about_to: called just before the leader is killed.
 
     Returns:
-        The log's end offset before that and after it.
+        The end offset of the log before the leader was killed, and that after the election.
     """
     leader, follower = side.leader(topic), side.followers(topic)[0]
     side.kill(follower)

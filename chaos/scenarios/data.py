@@ -1,4 +1,5 @@
-"""Unusual data: old, damaged on disk, deleted by retention, compacted, or behind a transaction that stays open."""
+"""Scenarios of unusual data: records that are old, damaged on disk, deleted by retention, compacted, in batches that
+are too large, or behind an open transaction."""
 
 import time
 from itertools import pairwise
@@ -56,11 +57,11 @@ QUIET = TopicPlan(name="quiet", writing="nobody")
 
 
 QUIETLY = 50
-"""Number of records of a topic at rest."""
+"""Number of records of a topic to which nobody writes any more."""
 
 
 def quiet_beside_a_stream(stage: Stage) -> None:
-    """Start with a topic that is copied and at rest, and others that go on."""
+    """Begins with topics that are written once and copied, beside others with producers."""
     stage.create_topics()
     for plan in stage.topics:
         if plan.writing == "nobody":
@@ -71,7 +72,7 @@ def quiet_beside_a_stream(stage: Stage) -> None:
 
 
 def identity_of(stage: Stage, topic: str, index: int) -> Identity:
-    """Returns the mirror's first identity for this partition."""
+    """Returns the first identity with which the mirror writes into a partition."""
     owner = producer_id(flow=FLOW, cluster_id=stage.source.cluster.cluster_id, topic=topic, partition=index)
     return Identity(owner, 0, 0)
 
@@ -108,7 +109,7 @@ def old(stage: Stage) -> None:
 
 
 def await_swept(stage: Stage, topic: str) -> None:
-    """Wait until the destination's leader remembers no producer of a partition that has records."""
+    """Waits until partition 0 of a topic has records at the destination, but its leader remembers no producer."""
 
     def swept() -> bool:
         ends = stage.destination.ends([(topic, 0)])
@@ -148,7 +149,7 @@ def old_rolling(stage: Stage) -> None:
 
 
 def _roll(stage: Stage, side: Side) -> None:
-    """Restart the brokers cleanly, one after the other."""
+    """Restarts the brokers of a side cleanly, one after the other."""
     for broker in side.cluster.brokers:
         side.restart(broker)
         stage.await_replicas()
@@ -175,7 +176,7 @@ def damaged(stage: Stage) -> None:
 
 
 def _later(stage: Stage, topic: str, before: int, least: int) -> list[Stored]:
-    """Returns the batches after an offset; none if there are fewer than ``least``."""
+    """Returns the batches of the source behind an offset; empty if there are fewer than ``least``."""
     found = [one for one in batches(stage.source, topic, offset=before) if one.header.base_offset > before]
     return found if len(found) >= least else []
 
@@ -198,7 +199,7 @@ def retention(stage: Stage) -> None:
             lambda: f"retention at the destination; {stage.told()}",
         )
         stage.seen(TRIMMED)
-        time.sleep(2 * FIRST_NOTE_S)  # a copy whose log was emptied before it was ever noted is unproven
+        time.sleep(2 * FIRST_NOTE_S)  # until the copy is noted: if its log is emptied before, it is unproven
         stage.mirror.kill_worker()
         stage.recovered()
         _roll(stage, stage.destination)
@@ -226,7 +227,7 @@ def compacted(stage: Stage) -> None:
         )
         until(lambda: _cleaned(stage, topic, due), f"the cleaner to have been at {topic}")  # noqa: B023
         stage.seen(COMPACTED)
-        # The records to be compared have to stay, in a topic that is compacted all the same.
+        # From now on, the cleaner has to leave the records alone, since they are compared. The topic stays compacted.
         stage.source.alter(
             topic, min_cleanable_dirty_ratio="1.0", min_compaction_lag_ms="86400000", segment_ms="86400000"
         )
@@ -236,7 +237,7 @@ def compacted(stage: Stage) -> None:
 
 
 LIMIT = 4_000
-"""Bytes of a batch: more than any record makes, and less than most batches of ten."""
+"""``max.message.bytes``: larger than a batch with any single record, and smaller than most batches of ten records."""
 
 
 @scenario("data-cut", group=GROUP, full=10, quick=2, shape=SHAPE, topics=(QUIET, *PLAIN), bare=True,
@@ -261,7 +262,8 @@ def cut(stage: Stage) -> None:
 
 
 def _write_keyed(stage: Stage, topic: str, count: int) -> None:
-    """Write records of three keys, each in a batch of its own; the producer leaves no trace when they are cleaned."""
+    """Writes records of three keys, each in a separate batch. The producer is not idempotent, so the cleaner can remove
+    all of its batches."""
     producer = Producer({
         "bootstrap.servers": stage.source.bootstrap_servers, "enable.idempotence": False, "batch.num.messages": 1,
         "linger.ms": 0, "log_level": 0,
@@ -274,7 +276,7 @@ def _write_keyed(stage: Stage, topic: str, count: int) -> None:
 
 
 def _cleaned(stage: Stage, topic: str, due: int) -> bool:
-    """Write some more records; returns True if batches after ``due`` are gone."""
+    """Writes some more records, and returns True if batches behind the offset ``due`` are gone."""
     _write_keyed(stage, topic, 6)
     found = batches(stage.source, topic, offset=due)
     return any(one.header.next_offset < other.header.base_offset for one, other in pairwise(found))
@@ -298,7 +300,7 @@ def open_transaction(stage: Stage) -> None:
         stage.caught_up()
         stage.mirror.kill_worker()
         stage.moment(3)
-        stage.caught_up()  # the fault goes on
+        stage.caught_up()  # not recovered(): the fault goes on
         stage.seen(OPEN_TRANSACTION, is_open(stage.source, topic))
         if at % 2:
             producer.commit_transaction(stage.patience_s)

@@ -1,9 +1,9 @@
-"""Bits flip in the segments on the brokers' disks, of the source and of the destination.
+"""Scenarios in which bits flip in the segments on the brokers' disks, at the source or at the destination.
 
 Each partition of three topics (plain, transactional, compacted) gets one flipped bit: in each of the 61 bytes of a
-header in turn, then anywhere in whole batches at random. Expected: the records that a consumer of the source reads with
-verified checksums are at the destination, at their offsets; or the partition has halted, with a reason that is true,
-and is right up to there.
+header in turn, then at random places of whole batches. Expected is one of two results. The records that a consumer of
+the source reads with verified checksums are at the destination, at their offsets. Or the partition has halted, with a
+true reason, and its copy is right up to there.
 """
 
 import time
@@ -31,13 +31,13 @@ from mirror.records.header import HEADER_SIZE
 
 PARTITIONS = 24
 ROUNDS = 3
-"""Rounds of writing, before the mirror starts and after."""
+"""Number of rounds of writing, before the mirror starts and after."""
 ROLL_S = 0.25
 LOOKED_AT = 8
-"""Number of batches at the start of a log that are searched for the cleaner's gaps."""
+"""Number of batches at the start of a log that are searched for gaps of the cleaner."""
 TURNS = 2
 STRIDE = 23
-"""Partitions in a row have bytes this far apart struck, so that a short run has some of every field."""
+"""Distance of the struck bytes between one partition and the next, so that a short run strikes every field."""
 SMALL_SEGMENTS = {"segment.ms": "200"}
 FRESH = PLAIN[1]
 KINDS = tuple(
@@ -49,14 +49,15 @@ AT_DESTINATION = ("corrupt_destination",)
 
 
 class Flipped(NamedTuple):
-    """A flipped bit."""
+    """A bit that was flipped in a batch."""
 
     name: Name
     batch: Stored
     bit: int
-    """Its number within the batch."""
+    """Number of the bit within the batch."""
     least: int
-    """The end of what can be copied in any case: there it begins, or a gap whose proof reads the batches behind."""
+    """The offset up to which everything can be copied in any case. It is the batch's base offset, or the start of a gap
+    before the batch, because the check of a gap reads the batches behind it."""
 
     def __str__(self) -> str:
         header = self.batch.header
@@ -70,13 +71,14 @@ class Flipped(NamedTuple):
 
 
 class Writer:
-    """Writes into all partitions of the three topics, a batch into each at a time; every round begins a new segment."""
+    """Writes into all partitions of the three topics, one batch into each at a time. Every round begins a new
+    segment."""
 
     def __init__(self, stage: Stage) -> None:
         self._topics = {name: stage.topic(f"flip-{name}") for name in ("plain", "txn", "keyed")}
         self._seed = 0
         self._plain = Producer({"bootstrap.servers": stage.source.bootstrap_servers, "linger.ms": 20, "log_level": 0})
-        # This producer leaves nothing when its records are cleaned: whole batches vanish.
+        # This producer is not idempotent. So the cleaner removes whole batches, and leaves no empty ones.
         self._keyed = Producer({
             "bootstrap.servers": stage.source.bootstrap_servers, "linger.ms": 0, "batch.num.messages": 1,
             "log_level": 0,
@@ -84,7 +86,7 @@ class Writer:
         self._transactional = transactional(stage.source, f"{stage.prefix}-flip")
 
     def rounds(self, count: int) -> None:
-        """Write rounds of plain records and of transactions, one in three of which is aborted."""
+        """Writes rounds of plain records and of transactions. One transaction in three is aborted."""
         for _ in range(count):
             for _ in range(2):
                 self._seed += 1
@@ -103,7 +105,7 @@ class Writer:
         (producer.abort_transaction if abort else producer.commit_transaction)(PATIENCE_S)
 
     def keyed(self, count: int) -> None:
-        """Write records of three keys, each in a batch of its own."""
+        """Writes records of three keys, each in a separate batch."""
         for number in range(count):
             for index in range(PARTITIONS):
                 value = b"%d" % time.monotonic_ns()
@@ -118,7 +120,7 @@ def _flush(producer: Producer) -> None:
 
 
 def cleaned(stage: Stage, writer: Writer) -> None:
-    """Compact the third topic until each partition has gaps; then let it not be cleaned any further."""
+    """Compacts the third topic until each of its partitions has gaps. From then on, it is not cleaned any further."""
     topic = stage.topic("flip-keyed")
     writer.keyed(24)
     stage.source.alter(topic, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", delete_retention_ms="0")
@@ -129,7 +131,7 @@ def cleaned(stage: Stage, writer: Writer) -> None:
         while left and _has_gap(batches(stage.source, topic, left[-1], most=LOOKED_AT)):
             left.pop()
         if left:
-            writer.keyed(1)  # otherwise no segment ends
+            writer.keyed(1)  # otherwise no segment would end, and the cleaner would have nothing to do
         return not left
 
     until(gaps, lambda: f"the cleaner to have been at {topic}; it lacks {left}", moving=lambda: len(left), every_s=1.0)
@@ -147,12 +149,19 @@ def _has_gap(found: list[Stored]) -> bool:
 def strike(
     stage: Stage, side: Side, names: list[Name], victims: Callable[[list[Stored]], list[Stored]]
 ) -> list[Flipped]:
-    """Flip one bit in each of these partitions; it has struck if the broker's answer changes."""
+    """Flips one bit in each of these partitions. It counts as a strike if the broker's answer changes.
+
+    Args:
+        stage: the stage.
+        side: the cluster.
+        names: the partitions.
+        victims: returns those of a partition's batches from which one is chosen at random.
+    """
     done: list[Flipped] = []
     for name in names:
         found = batches(side, *name)
         victim = stage.chance.choice(victims(found))
-        # Over all stages, each kind of topic has each byte of a header in turn, ``TURNS`` times.
+        # Over all stages, each byte of a header is struck ``TURNS`` times in each kind of topic.
         number = stage.seed // len(KINDS) + name[1]
         in_turn = number < TURNS * HEADER_SIZE
         at = number * STRIDE % HEADER_SIZE if in_turn else stage.chance.randrange(len(victim.data))
@@ -166,7 +175,8 @@ def strike(
 
 
 def sure_before(found: list[Stored], victim: Stored) -> int:
-    """Returns the offset before which a log, which begins at 0, has neither this batch nor the last gap before it."""
+    """Returns the value for ``Flipped.least``: the base offset of the batch, or the start of the last gap before it.
+    ``found``: the batches of the log, which begins at 0; ``victim``: the batch."""
     reached, least = 0, victim.header.base_offset
     for one in found[: found.index(victim) + 1]:
         if one.header.base_offset > reached:
@@ -176,7 +186,8 @@ def sure_before(found: list[Stored], victim: Stored) -> int:
 
 
 def settled(stage: Stage, flips: list[Flipped]) -> list[Flipped]:
-    """Wait until each of these partitions has halted or has all that its source has committed; returns the halted."""
+    """Waits until each of these partitions has halted, or has everything that its source has committed. Returns those
+    that have halted."""
     names = [one.name for one in flips]
     wanted = until(lambda: stage.source.ends(names, committed=True), "the source's ends")
 
@@ -198,7 +209,14 @@ def settled(stage: Stage, flips: list[Flipped]) -> list[Flipped]:
 
 
 def judge(stage: Stage, flips: list[Flipped], halted: list[Flipped], written: Reading) -> Iterator[str]:
-    """Yields what is wrong at the destination, in words. ``written``: the source's records before the damage."""
+    """Yields what is wrong at the destination, in words.
+
+    Args:
+        stage: the stage.
+        flips: the flipped bits.
+        halted: those of them whose partitions have halted.
+        written: the source's records before the damage.
+    """
     stopped = {one.name for one in halted}
     ends = until(lambda: stage.destination.ends([one.name for one in flips]), "the destination's ends")
     there = read(stage.destination.bootstrap_servers, [one.name for one in flips], "read_uncommitted")
@@ -207,12 +225,13 @@ def judge(stage: Stage, flips: list[Flipped], halted: list[Flipped], written: Re
     untold = 0
     for one in flips:
         right, copied = written[one.name], there[one.name]
-        if one.name in stopped:  # all before the damage, at least, and nothing behind where it ends
+        if one.name in stopped:  # the copy needs all records before the damage, and none behind its end
             right = {offset: record for offset, record in right.items() if offset < max(one.least, ends[one.name])}
             stage.outcome.prefixes += len(right)
         elif checked[one.name] != right and list(checked[one.name].values()) == list(right.values()):
-            # An offset that is wrong but in order: every consumer of the source is given all records, some of them
-            # there. One who is given fewer has dropped some for the damage, and is no measure of a copy.
+            # The damage is in an offset, and the offsets are still in order: every consumer of the source gets all
+            # records, some of them at the wrong offset. So the copy has to be like that. If a consumer gets fewer
+            # records, it has dropped some because of the damage, and is no measure for the copy.
             untold += 1
             right = checked[one.name]
         stage.outcome.compared.add(compare({one.name: right}, {one.name: copied}))
@@ -224,7 +243,7 @@ def judge(stage: Stage, flips: list[Flipped], halted: list[Flipped], written: Re
 
 
 def tell(stage: Stage, halted: list[Flipped]) -> None:
-    """Add the reasons why partitions have halted to the outcome."""
+    """Adds the reasons of these partitions' halts to the outcome."""
     for one in halted:
         stage.outcome.halted.append(stage.mirror.halts[one.name].reason)
 
@@ -246,7 +265,7 @@ def source(stage: Stage) -> None:
     began = dict(until(lambda: stage.source.ends(others), "the source's ends"))
     for name in by_kind:
         stage.halts.tolerate(name, *AT_SOURCE)
-    # The mirror would copy cleaned data before they could be damaged, so they are damaged before it starts.
+    # Cleaned data are damaged before the mirror starts: otherwise it would have copied them before.
     written = read(stage.source.bootstrap_servers, keyed, "read_committed")
     flips = strike(stage, stage.source, keyed, lambda found: found[:-3])
     stage.start_mirror()
@@ -301,7 +320,7 @@ def destination(stage: Stage) -> None:
 
 
 def alike(stage: Stage, names: list[Name]) -> Iterator[str]:
-    """Yields the partitions whose copies differ, in words, before anything is damaged."""
+    """Yields, in words, the partitions whose copies differ from the source before anything is damaged."""
     here = read(stage.source.bootstrap_servers, names, "read_committed")
     there = read(stage.destination.bootstrap_servers, names, "read_uncommitted")
     for name in names:
@@ -312,7 +331,14 @@ def alike(stage: Stage, names: list[Name]) -> Iterator[str]:
 
 
 def judge_behind(stage: Stage, flips: list[Flipped], halted: list[Flipped], before: Offsets) -> Iterator[str]:
-    """Yields what is wrong after the offsets copied ``before``, in words: a halted partition has nothing there."""
+    """Yields what is wrong behind the damage, in words. A halted partition must have nothing there.
+
+    Args:
+        stage: the stage.
+        flips: the flipped bits.
+        halted: those of them whose partitions have halted.
+        before: partition -> end offset of the destination when it was damaged.
+    """
     stopped = {one.name for one in halted}
     names = [one.name for one in flips]
     ends = until(lambda: stage.destination.ends(names), "the destination's ends")
@@ -334,6 +360,6 @@ def _streamed(stage: Stage) -> list[TopicPlan]:
 
 
 def _victims(stage: Stage) -> list[Name]:
-    """Returns as many partitions as there are repetitions, of the three kinds in turn."""
+    """Returns as many partitions as the stage has repetitions, alternating between the three topics."""
     names = [(stage.topic(plan.name), index) for index in range(PARTITIONS) for plan in KINDS]
     return names[: stage.repetitions]

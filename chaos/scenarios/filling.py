@@ -1,5 +1,5 @@
-"""The destination's brokers freeze and die while records stand above the high watermark, markers are written, or the
-offsets before a source's first record are filled."""
+"""Scenarios in which the destination's brokers freeze or die while records are above the high watermark, while markers
+are written, or while the offsets before a source's first record are filled."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -30,7 +30,8 @@ from mirror.records.filler import filler_batch
 from mirror.records.identity import Identity
 
 FREEZE_MOST_S = 3.0
-"""Bound of the random part of a freeze. In all, a freeze may be shorter or longer than the brokers' session timeout."""
+"""Maximum of the random part of a freeze, in seconds. A whole freeze may be shorter or longer than the brokers' session
+timeout."""
 
 
 @scenario(
@@ -51,14 +52,21 @@ def follower_freeze(stage: Stage) -> None:
         stage.await_that(above, ABOVE_WATERMARK)
         stage.mirror.kill_worker()
         stage.moment(FREEZE_MOST_S)
-        stage.await_that(above, ABOVE_WATERMARK, 0)  # still above: the next worker starts with it there
+        stage.await_that(above, ABOVE_WATERMARK, 0)  # still above: the next worker finds it like that
         stage.destination.resume(follower)
         stage.recovered()
         stage.await_replicas()
 
 
 def _hold(stage: Stage, topic: str, name: str, node_id: int) -> Fault:
-    """Wait until the next such request about this topic is held before its broker; returns the fault."""
+    """Waits until the proxy holds the next request of a kind about a topic, and returns the fault.
+
+    Args:
+        stage: the stage.
+        topic: name of the topic.
+        name: Produce or WriteTxnMarkers.
+        node_id: node id of the broker that the request is for.
+    """
 
     wanted = known_as(stage.destination, topic)
 
@@ -84,7 +92,7 @@ def destination_freeze(stage: Stage) -> None:
         leader = stage.destination.leader(dense)
         marker = _hold(stage, dense, "WriteTxnMarkers", leader.node_id)
         stage.destination.pause(leader)
-        marker.deliver()  # into the frozen broker's socket, where it waits
+        marker.deliver()  # into the socket of the frozen broker, where it waits
         stage.mirror.kill_worker()
         stage.moment(FREEZE_MOST_S)
         waited = marker.answer_seen is None
@@ -115,7 +123,7 @@ def filling_leader_kill(stage: Stage) -> None:
 
 
 def _marker_under_way(stage: Stage, node_id: int | None = None) -> None:
-    """Wait until the proxy has just passed on a marker."""
+    """Waits until the proxy has just passed on a WriteTxnMarkers request. ``node_id``: of the broker; None: any."""
     stage.destination.network.arm("WriteTxnMarkers", watch_request(), node_id=node_id).wait(COMES_S)
     stage.seen(MARKER_UNDER_WAY)
 
@@ -184,32 +192,33 @@ def _trimmed(stage: Stage, start: int) -> None:
         _kill_destination(stage, lambda: stage.seen(START_NOT_KEPT, int(_start_not_kept(stage, start))))
         stage.recovered()
         until(trimmed, lambda: f"the destination to begin at {start} again; {stage.told()}")
-    # The clusters are used again: the next scenario may kill their brokers when the mirror of this one is gone.
+    # The clusters are used again. The next scenario may kill their brokers, and this one's mirror will not be there to
+    # trim the logs again.
     until(lambda: _starts_kept(stage, start, by=all), "every broker to write down where its logs begin")
 
 
 def _lead(side: Side, topic: str, index: int, end: int) -> None:
-    """Write empty records up to an offset, a million at a time."""
+    """Writes filler batches, a million offsets each, up to an offset."""
     for offset in range(0, end, MILLION):
         batch = filler_batch(producer=1 << 40, offset=offset, count=MILLION, timestamp=round(time.time() * 1000))
         plant(side, topic, index, batch, Identity(1 << 40, 0, offset))
 
 
 def _start_not_kept(stage: Stage, start: int) -> bool:
-    """Returns True if some partition's log start is in no broker's checkpoint."""
+    """Returns True if the log start of some partition is in no broker's checkpoint file."""
     return not _starts_kept(stage, start, by=any)
 
 
 def _starts_kept(stage: Stage, start: int, *, by: Callable[[Iterable[bool]], bool]) -> bool:
-    """Returns True if each partition's log start is in the checkpoints of any, or of all, brokers, which are written
-    once a minute."""
+    """Returns True if the log start of every partition is in the checkpoint files of brokers, which these write once a
+    minute. ``by``: ``any`` if one broker is enough, ``all`` if all brokers have to have it."""
     kept = [path.read_text() for one in stage.destination.cluster.brokers
             for path in one.data_dir.glob("log-start-offset-checkpoint")]  # fmt: skip
     return all(by(f"{topic} {index} {start}\n" in text for text in kept) for topic, index in stage.names)
 
 
 def _kill_destination(stage: Stage, when_dead: Callable[[], None] = lambda: None) -> None:
-    """Kill the mirror and every broker of the destination; then start them again."""
+    """Kills the mirror and all brokers of the destination, and starts them again. ``when_dead``: called in between."""
     stage.mirror.kill()
     for broker in stage.destination.cluster.brokers:
         stage.destination.kill(broker)

@@ -1,6 +1,6 @@
-"""Somebody else interferes with topics: settings that change batches, markers and records written by hand, topics
-deleted and created again, records deleted before they were copied. Each halts its own partition, with the one right
-reason."""
+"""Scenarios in which somebody else interferes with topics: configs that change batches, markers and records that the
+mirror did not write, topics that are deleted and created again, records that are deleted before they are copied. Each
+halts its own partition, with the one right reason."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ WRITTEN = 100
 
 
 def _rewrite(stage: Stage, times: str, gzip: str) -> None:
-    """Let the destination put its own times into one topic from now on, and recompress the other."""
+    """Makes the destination set its own timestamps in one topic (``times``), and recompress another (``gzip``)."""
     stage.destination.alter(times, message_timestamp_type="LogAppendTime")
     stage.destination.alter(gzip, compression_type="gzip")
     stage.seen(REWRITES, int(config(stage.destination, times, "message.timestamp.type") == "LogAppendTime"))
@@ -50,7 +50,7 @@ def rewriting(stage: Stage) -> None:
     _rewrite(stage, times, gzip)
     for topic in (times, gzip):
         write(stage.source, topic, WRITTEN)
-        stage.halts.announce(topic, "destination_rewrites", ends=(0, 0))  # seen before anything is written
+        stage.halts.announce(topic, "destination_rewrites", ends=(0, 0))  # noticed before anything is copied
     stage.start_stream()
     stage.start_mirror()
     for _ in stage.repeat():
@@ -63,7 +63,7 @@ def rewriting(stage: Stage) -> None:
 
 
 def _halts(stage: Stage) -> int:
-    """Returns the number of partitions that the present workers have halted."""
+    """Returns the number of partitions that are halted now, by the present workers."""
     stage.look()
     return len(stage.mirror.halts)
 
@@ -80,7 +80,7 @@ def rewriting_later(stage: Stage) -> None:
     stage.start_mirror()
     for _ in stage.repeat():
         stage.caught_up()
-        # Nothing new comes until the settings are seen, so the copy ends with the records of before.
+        # Nothing is written until the mirror has noticed the configs, so the copy ends with the records from before.
         for topic in (times, gzip):
             stage.halts.announce(topic, "destination_rewrites", ends=(WRITTEN, WRITTEN))
         _rewrite(stage, times, gzip)
@@ -112,7 +112,8 @@ def too_large(stage: Stage) -> None:
 
 @contextmanager
 def _by_hand(stage: Stage, topic: str, count: int) -> Iterator[None]:
-    """Note as evidence if the block makes the destination's log at least ``count`` offsets longer."""
+    """Notes evidence if the destination's log of partition 0 grows by at least ``count`` offsets while the context
+    lasts."""
     (before,) = until(lambda: list(stage.destination.ends([(topic, 0)]).values()), "the destination's end")
     yield
     (after,) = until(lambda: list(stage.destination.ends([(topic, 0)]).values()), "the destination's end")
@@ -146,7 +147,8 @@ def foreign(stage: Stage) -> None:
     running, stopped = stage.topic("running"), stage.topic("stopped")
     quiet_beside_a_stream(stage)
     for _ in stage.repeat():
-        # The answers to the mirror's next requests show them: by then some data is under way, and ends up after them.
+        # The mirror notices the strangers' records by the answers to its next requests. By then, some of its own
+        # batches are under way, and end up behind them.
         stage.halts.announce(running, "foreign_writer", ends=(QUIETLY, QUIETLY), strangers=FOREIGN, under_way=50)
         with _by_hand(stage, running, FOREIGN):
             write(stage.destination, running, FOREIGN, seed=7)
@@ -171,7 +173,7 @@ def recreated_source(stage: Stage) -> None:
     plans = {plan.name: plan for plan in stage.topics}
     old = {topic: stage.holds(topic) for topic in (running, stopped)}
     ids = {topic: topic_id(stage.source, topic) for topic in old}
-    # Nothing of the new topic comes to the destination, which keeps what the old one had.
+    # Nothing of the new topic may be copied: the destination keeps the records of the old one.
     ends = (QUIETLY, QUIETLY)
 
     def made_again(topic: str) -> None:
@@ -185,7 +187,7 @@ def recreated_source(stage: Stage) -> None:
         stage.halts.expect(running)
         stage.halts.announce(running, "recreated", ends=ends, right=old[running])
         made_again(running)
-        stage.caught_up()  # no fault has ended
+        stage.caught_up()  # not recovered(): no fault has ended
         stage.mirror.stop()
         stage.source.delete([stopped])
         stage.halts.announce(stopped, "recreated", ends=ends, right=old[stopped])
@@ -218,7 +220,7 @@ def recreated_destination(stage: Stage) -> None:
             raise ChaosError(f"{running} was created by being asked for at the destination")
         stage.destination.create([plans[running]])
         stage.seen(RECREATED, int(topic_id(stage.destination, running) not in ("", before)))
-        stage.halts.announce(running, "recreated", ends=(0, 0))  # as empty as it was created
+        stage.halts.announce(running, "recreated", ends=(0, 0))  # the new topic stays empty
         stage.mirror.stop()
         stage.mirror.start()
         stage.halts.expect(running)
@@ -245,7 +247,7 @@ def overtaken(stage: Stage) -> None:
 
 
 def _overtake(stage: Stage, topic: str) -> None:
-    """Write records that nobody copies, and delete most of them."""
+    """Writes records that are not copied, and deletes most of them at the source."""
     write(stage.source, topic, 60, seed=1)
     write(stage.source, topic, 60, seed=2)
     right = stage.holds(topic)
@@ -257,7 +259,8 @@ def _overtake(stage: Stage, topic: str) -> None:
 
 @contextmanager
 def _frozen(stage: Stage) -> Iterator[None]:
-    """Freeze the worker (SIGSTOP) inside the block; an answer that was on its way to it is lost."""
+    """Freezes the worker (SIGSTOP) while the context lasts. Its connections to the source are cut, so that an answer
+    which is under way to it is lost."""
     pid = stage.mirror.freeze()
     stage.source.network.cut()
     try:

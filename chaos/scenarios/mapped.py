@@ -1,4 +1,5 @@
-"""Mapped offsets: batches are appended at the end of the destination's log, beside other writers' records."""
+"""Scenarios with ``offsets: mapped``: batches are appended at the end of the destination's log, among records of other
+writers."""
 
 from chaos.play.stage import Stage
 from chaos.producers.topics import PLAIN
@@ -72,7 +73,7 @@ def open_transaction(stage: Stage) -> None:
         add(producer, topic, 5, seed=1_000 + at)
         producer.flush(COMES_S)
         stage.strangers[topic, 0] += 5
-        stage.caught_up()  # no fault has ended
+        stage.caught_up()  # not recovered(): no fault has ended
         stage.mirror.kill_worker()
         stage.recovered()
         stage.seen(OPEN_TRANSACTION, is_open(stage.destination, topic))

@@ -1,4 +1,5 @@
-"""The network between the mirror and both clusters fails: at once, for a while, at chosen bytes, by wrong answers."""
+"""Scenarios in which the network between the mirror and the clusters fails: for a moment, for a while, at chosen bytes,
+or by wrong answers."""
 
 import time
 from collections.abc import Sequence
@@ -47,19 +48,20 @@ WIRED = (
     *PLAIN,
     TopicPlan(name="txn-snappy", writing="transactional", codec="snappy", partitions=2),
 )
-"""The topics streamed here: three, one of them with a hole at the end of each transaction."""
+"""The topics of most of these scenarios. One of the three has a hole at the end of each transaction."""
 QUIET_BESIDE = (TopicPlan(name="quiet", writing="nobody"), PLAIN[1])
-"""A topic that only the scenario writes, beside a stream."""
+"""A topic that only the scenario writes to, beside one with a producer."""
 ROUND_TRIP_S = 0.2
 SLOW_BYTES_PER_S = 20_000
 BURST = 100
-"""Records of about 400 bytes each."""
+"""Number of records that are written at once, of about 400 bytes each."""
 HEAD_BYTES = (0, 1, 3, 4, 7, 12, 13, 40)
-"""Positions inside the size of a frame, its header, and just after them."""
+"""Numbers of bytes after which a frame is cut: inside its size, inside its header, and just behind them."""
 MOST_BYTES = 4_000
 COMES_S = 90.0
 DOUBTS = 5
-"""Answers that are cut at most, one by one, until the mirror sends the request that gets the wrong answer."""
+"""Maximum number of answers that are cut, one after the other, until the mirror sends the request that gets the wrong
+answer."""
 
 
 def _networks(stage: Stage) -> list[Proxy]:
@@ -104,7 +106,8 @@ def unanswered(stage: Stage) -> None:
 
 
 def _arm_where_it_comes(stage: Stage, name: str, action: object) -> Fault:
-    """Arm it for the next such request; without holes there are no markers to wait for, so for Produce instead."""
+    """Arms an action for the next request of a kind at the destination. If the topics have no holes, so that there are
+    no WriteTxnMarkers requests, arms it for Produce instead."""
     if name == "WriteTxnMarkers" and not any(plan.writing == "transactional" for plan in stage.topics):
         name = "Produce"
     return stage.destination.network.arm(name, action)  # type: ignore[arg-type]
@@ -133,7 +136,7 @@ def delay(stage: Stage) -> None:
         network.delay(ROUND_TRIP_S / 2)
     for _ in stage.repeat():
         began_at = time.monotonic()
-        stage.caught_up()  # no fault has ended
+        stage.caught_up()  # not recovered(): no fault has ended
         stage.mirror.kill_worker()
         stage.recovered()
         stage.seen(BOTH_DELAYED, int(all(one.record.since(began_at)[DELAYED.name] for one in _networks(stage))))
@@ -146,7 +149,7 @@ def slow(stage: Stage) -> None:
     for _ in stage.repeat():
         for network in _networks(stage):
             network.slow(SLOW_BYTES_PER_S)
-        # More than passes in several seconds, whatever the stream's rate.
+        # More bytes than pass in several seconds, whatever the rate of the stream is.
         for plan in stage.topics:
             if plan.writing == "idempotent":
                 write(stage.source, plan.name, BURST, seed=1_000 + stage.outcome.tries)
@@ -184,8 +187,8 @@ def refuse(stage: Stage) -> None:
 
 
 def _late(stage: Stage, name: str) -> None:
-    """Hold a request, kill its sender, and let another one take over; then deliver it: at once, while the successor
-    looks at the destination, or when it has gone on."""
+    """Holds a request, kills its sender, and lets another worker take over. Then delivers the request: at once, while
+    the successor looks at the destination, or after it has gone on. ``name``: Kafka's name of the request."""
     for at in stage.repeat():
         stage.moment()
         network = stage.destination.network
@@ -233,7 +236,7 @@ def markers_stuck(stage: Stage) -> None:
         before = _ends(stage.destination, held)
         stage.moment(4)
         stage.caught_up(plain)
-        # One that is merely behind goes on: its own end moves.
+        # A partition counts as held back only if its end did not move. One that is merely behind still moves.
         here, there = (_ends(side, held) for side in (stage.source, stage.destination))
         stage.seen(HELD_BACK, sum(there[name] == end < here[name] for name, end in before.items()))
         stuck.disarm()
@@ -275,7 +278,8 @@ def marker_outlives_settle(stage: Stage) -> None:
 
 
 class Said(NamedTuple):
-    """An error code as the answer to a kind of request; ``done``: True if the request was carried out all the same."""
+    """An error code as the answer to a kind of request. ``done``: True if the broker carries the request out all the
+    same."""
 
     name: str
     code: int
@@ -297,25 +301,25 @@ AT_A_TAKEOVER = tuple(Said("InitProducerId", code, True) for code in (-1, 7, 14,
 
 
 def _spread(few: Sequence[Said], many: Sequence[Said]) -> tuple[Said, ...]:
-    """Returns the few at equal distances among the many."""
+    """Returns all of them, with the few at equal distances among the many."""
     places = [((at + 0.5) / len(some), one) for some in (few, many) for at, one in enumerate(some)]
     return tuple(one for _, one in sorted(places, key=lambda place: place[0]))
 
 
-# Each takeover kills a worker, and a supervisor waits longer before each of several restarts in a row: spread them.
+# Each takeover kills a worker, and a supervisor waits longer before each further restart in a row. So spread them.
 SAID = _spread(AT_A_TAKEOVER, ASKED)
 NEEDS_A_LOOK = ("ListOffsets", "DescribeProducers", "Metadata")
 NEEDS_A_TAKEOVER = ("InitProducerId",)
 
 
 def _say(stage: Stage, network: Proxy, said: Said) -> None:
-    """Give one wrong answer, and do what makes the mirror send the request."""
+    """Gives one wrong answer, and makes the mirror send the request for it."""
     fault = network.arm(said.name, Spoil(code=said.code) if said.done else Refuse(code=said.code))
     if said.name in NEEDS_A_LOOK:
         for _ in range(DOUBTS):
-            time.sleep(REFRESH_AT_MOST_EVERY_S)  # metadata that is as fresh as this is not asked for again
-            stage.destination.network.arm("Produce", cut_answer())  # doubt: the mirror looks at both sides
-            with suppress(TimeoutError):  # not every doubt makes it send every kind of request
+            time.sleep(REFRESH_AT_MOST_EVERY_S)  # fresher metadata would not be asked for again
+            stage.destination.network.arm("Produce", cut_answer())  # causes doubt: the mirror looks at both sides
+            with suppress(TimeoutError):  # not every doubt makes the mirror send every kind of request
                 fault.wait(COMES_S / DOUBTS)
                 break
     elif said.name in NEEDS_A_TAKEOVER:
@@ -325,7 +329,7 @@ def _say(stage: Stage, network: Proxy, said: Said) -> None:
 
 
 def _sayable(stage: Stage) -> list[Said]:
-    """Returns the wrong answers to requests that the mirror sends for the streamed topics."""
+    """Returns the wrong answers to requests that the mirror sends for this stage's topics."""
     holes = any(plan.writing == "transactional" for plan in stage.topics)
     return [said for said in SAID if holes or said.name not in ("WriteTxnMarkers", "InitProducerId")]
 

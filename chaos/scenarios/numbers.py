@@ -1,4 +1,5 @@
-"""The limits of the mirror's own numbers: sequences wrap, epochs are used up and another producer id follows."""
+"""Scenarios of the limits of the mirror's own numbers: sequences wrap, and epochs are used up, so that another producer
+id follows."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -17,18 +18,20 @@ from mirror.records.identity import MAX_EPOCH, ROTATIONS, Identity
 
 DENSE = TopicPlan(name="txn-none", writing="transactional")
 PRODUCERS = 4
-"""Producers for the one partition: one alone would wait for its coordinator most of the time."""
+"""Number of producers for the one partition. A single one would mostly wait for its coordinator."""
 ROTATED, ROTATED_QUICK = 2, 1
 LEFT_QUICK = 200
-"""Holes before the first rotation in a quick run."""
+"""Number of holes before the first rotation in a quick run."""
 RESTARTS = 4
-"""Restarts of a worker in a row: its supervisor waits longer before each, and a new supervisor starts over."""
+"""Number of restarts of a worker in a row. Its supervisor waits longer before each of them, so the mirror is restarted
+then."""
 TAIL = 200
-"""Number of last offsets among which there is a batch of data."""
+"""Number of offsets at the end of a log that are sure to include a batch of data."""
 
 
 def _planted(stage: Stage, topic: str, change: Callable[[Identity, int], Identity]) -> None:
-    """Give the source some batches, and the destination the first of them, under an identity that is nearly used up."""
+    """Writes some batches to the source, and the first of them to the destination under an identity that is nearly used
+    up. ``change``: returns that identity for the mirror's first identity and the number of the batch's offsets."""
     stage.create_topics()
     stage.destination.create(stage.topics)
     write(stage.source, topic, 3 * BATCH_RECORDS)
@@ -74,11 +77,11 @@ def epoch_rollover(stage: Stage) -> None:
         for hole in range(8):
             if kills and kills % RESTARTS == 0:
                 stage.recovered()
-                stage.await_seen(WORKER_KILLED.times(hole))  # a mirror that stops does not tell of a worker's death
+                stage.await_seen(WORKER_KILLED.times(hole))  # before the stop: a stopping mirror logs no worker's death
                 stage.mirror.stop()
                 stage.mirror.start()
             transaction(producer, topic, 5, seed=50 + hole, abort=hole % 3 == 2)
-            stage.caught_up()  # of the kill before, too, and of what was written since
+            stage.caught_up()  # also a recovery from the kill before, with what was written since
             stage.mirror.kill_worker()
             kills += 1
         stage.recovered()
@@ -102,7 +105,8 @@ def epochs_used_up(stage: Stage) -> None:
     stage.start_mirror()
     stage.flowing()
     for _ in stage.repeat():
-        # All of them take hours in a full run, each a moment: what is waited for is that one more is used up.
+        # In a full run, using up all epochs takes hours, but each single one takes a moment. So the timeout starts
+        # again with each epoch.
         patience, before = Patience(), -1
         while (last := _last(stage, topic)).producer_id % ROTATIONS < wanted:
             used = last.producer_id % ROTATIONS * MAX_EPOCH + last.producer_epoch
@@ -120,7 +124,7 @@ def epochs_used_up(stage: Stage) -> None:
 
 
 def _last(stage: Stage, topic: str) -> BatchHeader:
-    """Returns the header of the last batch of data at the destination."""
+    """Returns the header of the last batch of data of partition 0 at the destination."""
     end = until(lambda: stage.destination.ends([(topic, 0)]), "the destination's end")[topic, 0]
     found = batches(stage.destination, topic, offset=max(0, end - TAIL))
     return [one.header for one in found if not one.header.is_control][-1]

@@ -1,4 +1,4 @@
-"""Processes of the mirror die, freeze, and meet each other."""
+"""Scenarios in which processes of the mirror die, freeze, or copy the same partitions side by side."""
 
 import time
 
@@ -31,14 +31,15 @@ GROUP = "Processes"
 SESSION_MS = 3_000
 SHORT_SESSION = {"session.timeout.ms": SESSION_MS}
 FIRST = 15
-"""Least number of offsets of each partition that two mirrors copy side by side."""
+"""Minimum number of offsets of each partition that two mirrors copy side by side."""
 FREEZE_S = 1.5 * SESSION_MS / 1000
 COMES_S = 90.0
 BACKLOG_S, AT_ONCE_S = 2.0, 0.1
-"""How long batches wait, and how soon after that the worker is killed: while it sends them, more often than not."""
+"""How long batches wait, and the maximum time after that until the worker is killed, in seconds. So it is mostly killed
+while it sends them."""
 
 BACKLOG = 20
-"""Least number of offsets that wait meanwhile, in batches of a few records."""
+"""Minimum number of offsets that have to wait in that time, in batches of a few records."""
 
 
 @scenario(
@@ -77,7 +78,7 @@ def worker_kill_larger_batches(stage: Stage) -> None:
     for _ in stage.repeat():
         frozen = stage.mirror.freeze()
         before = until(lambda: stage.destination.ends([topic]), "the destination's end")
-        time.sleep(BACKLOG_S)  # not a wait: only what is read with one answer is put together
+        time.sleep(BACKLOG_S)  # builds a backlog: only batches that are read with one answer are merged
         due = until(lambda: stage.source.ends([topic]), "the source's end")[topic]
         stage.seen(WAITED, int(due >= before[topic] + BACKLOG))
         stage.mirror.thaw(frozen)
@@ -111,7 +112,7 @@ def worker_freeze(stage: Stage) -> None:
         before = _shared_out(stage)
         frozen = stage.mirror.freeze(_owner(stage, stage.chance.choice(stage.names)))
         try:
-            time.sleep(FREEZE_S)  # not a wait: the fault lasts this long
+            time.sleep(FREEZE_S)  # the duration of the fault
             _await_takeover(stage, before)
             stage.caught_up()
         finally:
@@ -120,7 +121,7 @@ def worker_freeze(stage: Stage) -> None:
 
 
 def _shared_out(stage: Stage) -> dict[str, frozenset[Name]]:
-    """Wait until each member of the group has partitions; returns the members."""
+    """Waits until each member of the group has partitions. Returns member id -> its partitions."""
 
     def all_have() -> dict[str, frozenset[Name]]:
         stage.look()
@@ -135,7 +136,8 @@ def _owner(stage: Stage, name: Name) -> int:
 
 
 def _await_takeover(stage: Stage, before: dict[str, frozenset[Name]]) -> None:
-    """Wait until a member is out, and all of its partitions are assigned to others."""
+    """Waits until a member has left the group, and all partitions are assigned to the others. ``before``: the members
+    with their partitions before."""
 
     def taken_over() -> bool:
         now = members(stage.source, stage.group)
@@ -155,14 +157,14 @@ def worker_freeze_in_hole(stage: Stage) -> None:
     for _ in stage.repeat():
         stage.moment()
         before = _shared_out(stage)
-        # It reads the log's end before a marker, and is frozen with the answer in its socket.
+        # Before a marker, the worker reads the log's end. It is frozen with the answer in its socket.
         held = stage.destination.network.arm("ListOffsets", hold_answer(), where=lambda frame: _looks(frame, dense[0]))
         answer = held.wait(COMES_S)
         frozen = stage.mirror.freeze(_owner(stage, dense))
         held.deliver()
         ended = _end_told(answer, dense[0])
         try:
-            time.sleep(FREEZE_S)  # not a wait: the fault lasts this long
+            time.sleep(FREEZE_S)  # the duration of the fault
             _await_takeover(stage, before)
             stage.await_that(lambda: stage.destination.ends([dense]).get(dense, 0) > ended, HOLE_PASSED)  # noqa: B023
             stage.caught_up()
@@ -172,7 +174,8 @@ def worker_freeze_in_hole(stage: Stage) -> None:
 
 
 def _looks(answer: Frame, topic: str) -> bool:
-    """Returns True if it answers a log-end read of this topic, as before markers: a request like a replica's."""
+    """Returns True if a ListOffsets answer is about the log end of a topic, as the mirror reads it before markers: with
+    the replica id of a replica."""
     assert answer.request is not None
     asked = answer.request.decode()
     return asked.replica_id >= 0 and any(one.name == topic for one in asked.topics)
@@ -202,7 +205,8 @@ def two_groups(stage: Stage) -> None:
 
 
 def _both_copy(stage: Stage, before: dict[MirrorProcess, int]) -> bool:
-    """Returns True if both have everything assigned, and have forwarded batches since."""
+    """Returns True if both mirrors have all partitions assigned, and have forwarded batches since. ``before``: mirror
+    -> number of batches that it had forwarded before."""
     given = [
         frozenset().union(*(members(stage.source, group) or {}).values())
         for group in (stage.group, f"{stage.group}-other")
@@ -224,7 +228,8 @@ def two_start_on_nothing(stage: Stage) -> None:
 
 
 def _start_two(stage: Stage, ends: Offsets) -> None:
-    """Start two mirrors, each of which locates every partition at its end before there is anything to copy."""
+    """Starts two mirrors, and waits until each has located every partition at its end. Only then starts a stream, so
+    that both begin with the same records. ``ends``: partition -> present end offset of the destination."""
     stage.start_mirror()
     stage.start_mirror(top=stage.in_group("other"))
     stage.await_that(lambda: len(_begun_alike(stage, ends)) == len(ends), BOTH_BEGIN, COMES_S)
@@ -236,7 +241,7 @@ def _start_two(stage: Stage, ends: Offsets) -> None:
 
 
 def _begun_alike(stage: Stage, ends: Offsets) -> set[Name]:
-    """Returns the partitions that both mirrors have located at their ends first of all."""
+    """Returns the partitions that both mirrors have first located at these ends. ``ends``: partition -> offset."""
     first: list[dict[Name, int]] = []
     for mirror in stage.mirrors[-2:]:
         told = [(line["topic"], line["partition"], line["offset"]) for line in mirror.of("located")]

@@ -1,4 +1,4 @@
-"""Promises to users, tested at the size in which they are given."""
+"""Scenarios that test promises to users at their full size."""
 
 import subprocess
 from collections import Counter
@@ -35,7 +35,7 @@ SMALL = TopicPlan(name="txn-none", writing="transactional", partitions=2)
 def ten_thousand_transactions(stage: Stage) -> None:
     wanted = TRANSACTIONS_QUICK if stage.quick else TRANSACTIONS
     stage.create_topics()
-    for _ in range(4):  # producers: one alone waits for the coordinator most of the time
+    for _ in range(4):  # several producers, since a single one would mostly wait for its coordinator
         stage.start_stream()
     stage.start_mirror()
     stage.flowing()
@@ -65,7 +65,7 @@ def java_consumer_moves(stage: Stage) -> None:
         moved = _move(stage, group)
         stage.stream.stop()
         stage.caught_up()
-        with ThreadPoolExecutor() as threads:  # each waits long to be sure that nothing else comes
+        with ThreadPoolExecutor() as threads:  # in parallel: each consumer waits long to be sure that no more comes
             rest = threads.submit(_consume, stage, stage.destination, topic, group)
             everything = _consume(stage, stage.source, topic, f"{group}-all")
             second = rest.result()
@@ -80,8 +80,8 @@ def java_consumer_moves(stage: Stage) -> None:
 
 
 def _move(stage: Stage, group: str) -> dict[Name, int]:
-    """Commit a group's offsets of the source at the destination, without leader epochs; returns what the destination's
-    coordinator has then."""
+    """Commits a group's offsets of the source at the destination, without leader epochs. Returns the offsets that the
+    destination's coordinator has then."""
     asked = [ConsumerGroupTopicPartitions(group)]
     (found,) = stage.source.admin.list_consumer_group_offsets(asked).values()
     offsets = [TopicPartition(one.topic, one.partition, one.offset) for one in found.result(30).topic_partitions or []]
@@ -94,14 +94,15 @@ def _move(stage: Stage, group: str) -> dict[Name, int]:
 
 
 def _consume(stage: Stage, side: Side, topic: str, group: str, *, most: int | None = None) -> list[tuple[Name, int]]:
-    """Run Kafka's console consumer as a member of a group that commits; returns partition and offset of each record."""
+    """Runs Kafka's console consumer as a member of a group, which commits. Returns partition and offset of each record.
+    ``most``: maximum number of records; None: until none has come for a while."""
     arguments = ["--bootstrap-server", side.bootstrap_servers, "--topic", topic, "--group", group]
     arguments += ["--timeout-ms", str(_IDLE_MS), "--isolation-level", "read_committed"]
     arguments += ["--command-property", "auto.offset.reset=earliest"]
     for shown in ("partition=true", "offset=true", "value=false"):
         arguments += ["--formatter-property", f"print.{shown}"]
     if most is not None:
-        # The limit counts records handed out, and no more than those are committed.
+        # With the limit, only the records that were returned are committed.
         arguments += ["--max-messages", str(most)]
     folder = stage.processes.folder
     command = Jvm().command(jars.classpath_of([KAFKA_TOOLS]), _CONSOLE_CONSUMER, arguments, folder=folder, small=True)

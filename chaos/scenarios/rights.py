@@ -1,4 +1,4 @@
-"""A real authorizer withdraws rights from the mirror while it runs, and gives them back."""
+"""Scenarios in which Kafka's own authorizer withdraws rights from the mirror while it runs, and gives them back."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -25,24 +25,25 @@ AUTHORIZATION = "authorization"
 TOPIC_REFUSED, GROUP_REFUSED, CLUSTER_REFUSED, ID_REFUSED = 29, 30, 31, 53
 COMES_S = 90.0
 MORE = 50
-"""Number of records that come while a right is missing."""
+"""Number of records that are written while a right is missing."""
 
 
 @contextmanager
 def _without(stage: Stage, side: Side, right: Right, asked: Collection[str], code: int) -> Iterator[None]:
-    """Withdraw a right inside the block; before it is given back, a broker has to refuse a request with this code.
+    """Withdraws a right while the context lasts. Before it is given back, waits until a broker has refused a request.
 
     Args:
-        stage: the mirror's.
-        side, right: the right that is withdrawn, and where.
-        asked: Kafka's names of the requests, one of which is refused.
+        stage: the stage.
+        side: the cluster.
+        right: the right that is withdrawn.
+        asked: Kafka's names of the requests, one of which has to be refused.
         code: the error code of the refusal.
     """
 
     def refused(answer: Frame) -> bool:
         return code in entries(answer.decode()).values()
 
-    # Watch before it is withdrawn: a partition that halts asks only once.
+    # Watch before the right is withdrawn: a partition that halts sends its request only once.
     seen = [side.network.arm(name, watch_answer(), where=refused) for name in asked]
     with withdrawn(side, right):
         yield
@@ -57,7 +58,8 @@ def _halted(stage: Stage, topic: str) -> bool:
 
 
 def _taken_over(stage: Stage, *halted: str) -> None:
-    """Kill the worker: a takeover tries rights again, so that partitions that had halted for a missing right go on."""
+    """Kills the worker, and waits until the halted partitions go on. A takeover tries the rights again. ``halted``:
+    names of topics whose partition 0 has halted for a missing right."""
     stage.mirror.kill_worker()
     stage.await_seen(WORKER_KILLED)
     for topic in halted:

@@ -1,4 +1,5 @@
-"""One destination broker of three takes nothing for a while; measures what the other two are sent meanwhile."""
+"""A scenario in which one of three destination brokers does not read for a while. It measures how much the other two
+get meanwhile."""
 
 import time
 from collections.abc import Sequence
@@ -17,14 +18,17 @@ from lab.evidence import BROKER_FROZEN, LANE_HELD
 from lab.proxy import Direction
 
 PARTITIONS = 24
-"""A third of them at each broker. Each source broker has partitions for every destination broker."""
+"""Number of partitions. Each broker leads a third of them, and each source broker has partitions for every destination
+broker."""
 BACKLOG_BYTES = 13 << 20
-"""Backlog of each partition: more than is copied of any during the measurement."""
+"""Backlog of each partition: more than is copied of any partition during the measurement."""
 RECORD_BYTES, BATCH_RECORDS = 32 << 10, 8
 BYTES_PER_S = 3_000_000
-"""From each source broker: a rate that the machine keeps up whatever else it does. 8 MiB answers take three seconds."""
+"""Rate of each source broker, which the machine can keep up whatever else it does. An answer of 8 MiB takes three
+seconds."""
 BEFORE_S, SKIPPED_S, FROZEN_S = 10.0, 1.0, 12.0
-"""Measured before the freeze, skipped at its beginning, measured during it: less than a request may take."""
+"""Times in seconds: measured before the freeze, skipped at its beginning, and measured during it. The freeze is shorter
+than the request timeout."""
 LEAST_PERCENT = 50
 
 
@@ -40,7 +44,7 @@ def destination_broker_stalls(stage: Stage) -> None:
     _spread(stage)
     _fill(stage.source, topic)
     stage.source.network.slow(BYTES_PER_S, [Direction.ANSWERS])
-    # Not through the proxy, which would accept the bytes that the frozen broker does not take.
+    # The destination not through its proxy, which would accept the bytes that the frozen broker does not read.
     stage.start_mirror(destination=stage.destination.bootstrap_servers)
     stage.flowing()
     for _ in stage.repeat():
@@ -74,12 +78,14 @@ def destination_broker_stalls(stage: Stage) -> None:
 
 
 def _leader(name: Name) -> int:
-    """Returns the leader at the destination; at the source each broker leads a third of the partitions in a row."""
+    """Returns the node id of a partition's leader at the destination. At the source, each broker leads a third of the
+    partitions with consecutive numbers instead."""
     return name[1] % 3 + 1
 
 
 def _spread(stage: Stage) -> None:
-    """Create both sides' topics, led so that every answer of a source broker is for all of the destination's."""
+    """Creates the topics of both sides. Their leaders are placed so that every answer of a source broker has records
+    for all destination brokers."""
     stage.create_topics()
     stage.destination.create(stage.topics)
     stage.source.reassign({name: [name[1] * 3 // PARTITIONS + 1] for name in stage.names})
@@ -87,7 +93,7 @@ def _spread(stage: Stage) -> None:
 
 
 def _fill(side: Side, topic: str) -> None:
-    """Write the backlog; no two records are the same."""
+    """Writes the backlog. No two records are equal."""
     producer = Producer({
         "bootstrap.servers": side.bootstrap_servers, "batch.num.messages": BATCH_RECORDS, "linger.ms": 50,
         "log_level": 0,
@@ -106,8 +112,7 @@ def _fill(side: Side, topic: str) -> None:
 
 
 def _rate(stage: Stage, names: Sequence[Name], seconds: float) -> float:
-    """Returns the bytes per second that come to these partitions of the destination from now on: a measurement over
-    ``seconds``, not a wait."""
+    """Measures for some seconds, and returns the bytes per second by which these partitions of the destination grow."""
     began_at, before = time.monotonic(), _bytes(stage.destination, names)
     time.sleep(seconds)
     rate = (_bytes(stage.destination, names) - before) / (time.monotonic() - began_at)
@@ -116,7 +121,8 @@ def _rate(stage: Stage, names: Sequence[Name], seconds: float) -> float:
 
 
 def _bytes(side: Side, names: Sequence[Name]) -> int:
-    """Returns the sizes of logs on disk, which a frozen broker has as well, and which need no answer."""
+    """Returns the total size of these partitions' logs on disk. That needs no answer of a broker, which may be
+    frozen."""
     return sum(path.stat().st_size for topic, index in names for path in _segments(side, topic, index))
 
 

@@ -1,1 +1,1 @@
-"""``make soak``: the mirror at a steady load, its workers restarted and its configuration changed again and again."""
+"""``make soak``: runs a mirror at a steady load, restarts a worker and changes the configuration again and again."""

@@ -1,4 +1,4 @@
-"""``python -m chaos.soak [MINUTES]``: ends with 0 if nothing grew and everything was copied."""
+"""``python -m chaos.soak [MINUTES]``: the exit code is 0 if nothing has grown and everything was copied."""
 
 import argparse
 import signal
@@ -15,7 +15,7 @@ _LEAST_MINUTES = 2
 
 
 def main() -> int:
-    """Run it; returns the exit code."""
+    """Runs a soak, and returns the exit code."""
     usual = Plan()
     parser = argparse.ArgumentParser(prog="python -m chaos.soak", description="See docs/DESIGN.md#9-the-failure-suite.")
     parser.add_argument("minutes", type=int, nargs="?", default=usual.minutes, help=f"{usual.minutes} by default")
@@ -23,7 +23,7 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.minutes < _LEAST_MINUTES:
         parser.error(f"two halves need at least {_LEAST_MINUTES} minutes")
-    signal.signal(signal.SIGTERM, _interrupted)  # like Ctrl-C: everything that was started ends
+    signal.signal(signal.SIGTERM, _interrupted)  # like Ctrl-C: all processes are ended
     try:
         with Progress() as progress:
             result = run(Plan(minutes=asked.minutes, reload_s=asked.reload_s), progress)

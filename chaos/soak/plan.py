@@ -1,4 +1,4 @@
-"""What a soak does, and the configurations that it puts into effect. Pure."""
+"""The plan of a soak, and the configurations that it puts into effect. Pure."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -11,28 +11,29 @@ from chaos.producers.topics import USUAL, TopicPlan
 __all__ = ["BESIDE", "BESIDE_TOPIC", "CYCLE", "TOPICS", "Change", "Plan", "beginning", "changed"]
 
 BESIDE = "source->beside"
-"""A second flow, which is removed and added again. Its cluster is the destination, under another alias."""
+"""Name of a second flow, which is removed and added again. It leads into the same destination cluster, under another
+alias."""
 BESIDE_TOPIC = "beside"
 TOPICS = (*USUAL, TopicPlan(name=BESIDE_TOPIC, writing="idempotent", codec="lz4"))
 
 CYCLE = ("removed", "limited", "restarted", "limited", "added", "limited")
-"""The changes of one minute. At its end, both flows run. ``restarted`` has every worker end its part of the flow (its
-connections, its member of the group, its buffers) and begin anew, within the same process."""
+"""The changes of one minute. Both flows run at its end. ``restarted`` makes every worker end its part of the flow
+(connections, group membership, buffers) and begin it again in the same process."""
 
 _LIMIT = 500_000_000
-"""Far above the load, which is to stay steady: bytes per second."""
+"""Bytes per second. The limit is far above the load, which has to stay steady."""
 _REFRESH_MS = 60_000
 _GRANULARITIES = ("topic", "partition")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is done.
+    """What a soak does.
 
     Attributes:
-        minutes: how often a worker is restarted, and the cycle of changes done.
-        reload_s: the time between two changes.
-        rate: of the load, as ``Scenario.rate``.
+        minutes: number of times that the cycle of changes is done and a worker is restarted.
+        reload_s: time between two changes.
+        rate: rate of the load; see ``Scenario.rate``.
     """
 
     minutes: int = 60
@@ -41,17 +42,17 @@ class Plan:
 
     @property
     def reloads(self) -> int:
-        """How often the configuration is changed."""
+        """Number of changes of the configuration."""
         return self.minutes * len(CYCLE)
 
 
 class Change(NamedTuple):
-    """What a changed configuration has to bring about.
+    """The effect that a changed configuration has to have.
 
     Attributes:
-        kind: the list in the answer to ``mirror reload`` that has the flow.
-        flow: its name.
-        granularity: ``metrics.granularity`` from then on, which the metrics show.
+        kind: the list in the answer of ``mirror reload`` that has to contain the flow.
+        flow: name of the flow.
+        granularity: the new ``metrics.granularity``, which the metrics have to show.
     """
 
     kind: str
@@ -63,10 +64,10 @@ def beginning(servers: Mapping[str, str], topics: Sequence[str], beside: str, gr
     """Returns the keys ``clusters`` and ``flows`` of the first configuration.
 
     Args:
-        servers: bootstrap servers of ``source`` and ``destination``.
-        topics: of that flow.
-        beside: the topic of the second flow.
-        group: the first part of the names of the flows' groups.
+        servers: "source" and "destination" -> bootstrap servers.
+        topics: topics of the first flow.
+        beside: topic of the second flow.
+        group: group of the first flow; that of the second one begins with it.
     """
     aliases = {**servers, "beside": servers["destination"]}
     return {
@@ -79,17 +80,17 @@ def beginning(servers: Mapping[str, str], topics: Sequence[str], beside: str, gr
 
 
 def changed(config: Mapping[str, Any], number: int, first: Mapping[str, Any]) -> tuple[dict[str, Any], Change]:
-    """Returns the configuration that follows this one, and what it has to bring about.
+    """Returns the next configuration, and the effect that it has to have.
 
     Args:
-        config: in effect.
-        number: of the change, from 0.
-        first: the configuration that the soak began with, which has both flows.
+        config: the configuration in effect.
+        number: number of the change, from 0.
+        first: the first configuration of the soak, which has both flows.
     """
     new = copy.deepcopy(dict(config))
     kind, granularity = CYCLE[number % len(CYCLE)], _GRANULARITIES[number % 2]
     flow = BESIDE if kind in ("removed", "added") else FLOW
-    # Changed each time, whatever else is: it takes effect by a reload alone, and everybody can see it.
+    # Changed each time, in addition: it takes effect by a reload alone, and the metrics show it.
     new["metrics.granularity"] = granularity
     if kind == "removed":
         del new["flows"][flow]

@@ -1,4 +1,5 @@
-"""The act of a soak: at a steady pace, look at the mirror, change its configuration, and restart one of its workers."""
+"""The act of a soak: at a steady pace, looks at the mirror, changes its configuration, and restarts one of its
+workers."""
 
 import json
 import os
@@ -22,17 +23,17 @@ if TYPE_CHECKING:
 __all__ = ["Soak", "scenario"]
 
 _RESTART_BEHIND = 1
-"""The change of each minute, by its place in the cycle, behind which a worker is restarted: half-way to the next."""
+"""Index in ``CYCLE`` of the change behind which a worker is restarted, half-way to the next change."""
 
 
 class Soak:
-    """Does what a plan says; ``act`` is the act of a scenario.
+    """Carries out a plan. ``act`` is the act of a scenario.
 
     Args:
-        plan: what to do.
+        plan: the plan.
 
     Attributes:
-        samples: grows with each look.
+        samples: the samples taken so far.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -41,10 +42,10 @@ class Soak:
         self._due_at = 0.0
 
     def act(self, stage: "Stage") -> None:
-        """Do all of it.
+        """Carries out the whole plan.
 
         Raises:
-            ChaosError: a change did not take effect, or something ended that was to live.
+            ChaosError: a change did not take effect, or a process has ended that must not.
         """
         mirror = self._begin(stage)
         looks = Looks(mirror)
@@ -83,7 +84,8 @@ class Soak:
         return mirror
 
     def _pause(self, stage: "Stage", seconds: float) -> None:
-        """Wait until so long after what was due last; if that is over already, go on from now."""
+        """Waits until some seconds after the last step was due. If that moment has passed, does not wait, and counts
+        from now on."""
         self._due_at = max(self._due_at + seconds, time.monotonic())
         stage.pause(self._due_at - time.monotonic())
 
@@ -97,12 +99,12 @@ class Soak:
         until(quiet, lambda: f"both flows to run on both workers; {stage.told()}", every_s=NOW_AND_THEN_S)
 
     def _reload(self, stage: "Stage", looks: Looks, change: Change) -> None:
-        """Have the configuration read, as `mirror reload` does, and see that it took effect."""
+        """Requests a reload of the configuration, like ``mirror reload``, and checks that it takes effect."""
         try:
             answer = client.reload(looks.address)
         except (client.NotAnswered, client.NotDone) as error:
             raise ChaosError(f"not reloaded: {error}; {stage.told()}") from error
-        # None: it is still draining after a minute, at a load that takes no time to drain.
+        # None: the mirror is still draining after a minute, although there is hardly anything to drain at this load.
         if answer is None or answer[change.kind] != [change.flow] or answer["need_restart"]:
             raise ChaosError(f"{change.flow} was to be {change.kind}, and `mirror reload` said {answer}")
 
@@ -127,14 +129,14 @@ class Soak:
 
 
 def _write(config: Path, text: str) -> None:
-    """Replace the file as a whole: nobody reads half of it."""
+    """Replaces the file atomically, so that nobody reads half of it."""
     new = config.with_suffix(".new")
     new.write_text(text)
     os.replace(new, config)
 
 
 def scenario(soak: Soak) -> Scenario:
-    """Returns the soak as a scenario, which the stage plays and compares."""
+    """Returns the soak as a scenario, which a stage can play."""
     plan = soak.plan
     return Scenario(
         name="soak", group="-", does="a steady load, workers restarted and the configuration changed", act=soak.act,

@@ -20,23 +20,23 @@ from lab.evidence import missing
 __all__ = ["OUT", "Result", "run", "table"]
 
 OUT = Path(__file__).resolve().parent.parent.parent / "build" / "soak"
-"""Where the results go."""
+"""Folder of the results."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """What came of it.
+    """The result of a soak.
 
     Attributes:
-        plan: what was to be done.
-        commit: of the code.
-        struck: evidence -> how often it was seen.
-        records: how many of the source's were compared.
-        audit: the verdict of `mirror audit`; empty: it was not made.
-        figures: of memory and descriptors.
+        plan: the plan.
+        commit: commit of the code.
+        struck: name of the evidence -> how often it was seen.
+        records: number of the source's records that were compared.
+        audit: verdict of ``mirror audit``; empty: the audit was not made.
+        figures: figures of memory and descriptors.
         problems: everything that is wrong, in words.
-        notes: events of the mirror -> how many.
-        samples: all looks.
+        notes: event of the mirror's log -> how often it was logged.
+        samples: all samples.
     """
 
     plan: Plan
@@ -51,7 +51,7 @@ class Result:
 
 
 def run(plan: Plan, progress: Progress) -> Result:
-    """Do it, on clusters of its own. Whatever goes wrong is in the result, which is written to ``OUT`` in any case.
+    """Runs a soak on separate clusters. The result has all problems, and is written to ``OUT`` in any case.
 
     Raises:
         SandboxError: the clusters could not be started.
@@ -62,7 +62,7 @@ def run(plan: Plan, progress: Progress) -> Result:
     try:
         with Clusters() as clusters:
             _play(clusters, soak, result, progress)
-    finally:  # also of one that was interrupted
+    finally:  # also if the soak was interrupted
         (OUT / "soak.json").write_text(json.dumps(asdict(result), indent=1) + "\n")
     return result
 
@@ -96,7 +96,7 @@ def _play(clusters: Clusters, soak: Soak, result: Result, progress: Progress) ->
 
 
 def table(result: Result) -> Table:
-    """Returns the figures, to be shown."""
+    """Returns a table of the figures, for the console."""
     shown = Table(title=f"{result.plan.minutes} minutes at {result.commit}")
     for head in ("", "first half", "last half", "change"):
         shown.add_column(head, justify="right" if head else "left")

@@ -1,4 +1,4 @@
-"""The memory and the descriptors of a mirror over time, and whether they stay what they are. Pure."""
+"""The memory and the descriptors of a mirror over time, and the check that they do not grow. Pure."""
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,24 +8,25 @@ from typing import NamedTuple
 __all__ = ["MOST_GROWTH", "SPARE", "Figure", "Sample", "figures", "halves", "problems"]
 
 MOST_GROWTH = 0.10
-"""The memory of the last half may be above that of the first by this part of it."""
+"""Share by which the memory of the last half may exceed that of the first half."""
 SPARE = 2
-"""So many descriptors more are no leak: connections that happened to be open at each look of a half. One that leaks
-each minute makes three in five minutes."""
+"""Number of additional descriptors that do not count as a leak: connections that happened to be open at each look of a
+half. A descriptor that leaks each minute makes three in five minutes."""
 _MB = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One look at the processes, at a moment when nothing was being restarted or reloaded.
+    """A look at the processes, at a moment when nothing is being restarted or reloaded.
 
     Attributes:
-        minute: of the soak, from 0.
-        phase: which of the minute's looks it is, from 0. Those of one phase are comparable: the same was done before.
-        at_s: seconds since the first.
-        total_bytes: resident memory of `mirror run`: of its supervisor and all workers.
-        supervisor_bytes, worker_bytes: of the supervisor, and of the worker that is never restarted.
-        supervisor_descriptors, worker_descriptors: what each of them has open: kind -> number.
+        minute: minute of the soak, from 0.
+        phase: number of the look within the minute, from 0. Looks of the same phase are comparable, since they follow
+            the same change.
+        at_s: seconds since the soak began.
+        total_bytes: resident memory of ``mirror run``: of its supervisor and all workers.
+        supervisor_bytes, worker_bytes: resident memory of the supervisor, and of the worker that is never restarted.
+        supervisor_descriptors, worker_descriptors: kind -> number of open descriptors of these two processes.
     """
 
     minute: int
@@ -39,12 +40,12 @@ class Sample:
 
 
 class Figure(NamedTuple):
-    """One measurement of both halves.
+    """A value of the first and of the last half of a soak.
 
     Attributes:
-        what: in words, with the unit.
-        first, last: of the halves.
-        problem: what is wrong with it; empty: nothing.
+        what: what was measured, in words, with the unit.
+        first, last: values of the two halves.
+        problem: what is wrong with them; empty: nothing.
     """
 
     what: str
@@ -54,8 +55,8 @@ class Figure(NamedTuple):
 
 
 def halves(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
-    """Returns the samples of the first half of all minutes, and those of the last. Of an odd number of minutes, the one
-    in the middle is in neither: both have every phase equally often."""
+    """Returns the samples of the first half of the minutes, and those of the last half. If the number of minutes is
+    odd, the one in the middle is left out, so that both halves have every phase equally often."""
     minutes = sorted({one.minute for one in samples})
     half = len(minutes) // 2
     first, last = set(minutes[:half]), set(minutes[len(minutes) - half :])
@@ -63,10 +64,10 @@ def halves(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
 
 
 def figures(samples: Sequence[Sample]) -> list[Figure]:
-    """Returns what was measured of both halves.
+    """Returns all figures: memory and descriptors.
 
     Raises:
-        ValueError: there are not at least two minutes.
+        ValueError: the samples are of fewer than two minutes.
     """
     first, last = halves(samples)
     if not first:
@@ -81,7 +82,7 @@ def figures(samples: Sequence[Sample]) -> list[Figure]:
 
 
 def problems(samples: Sequence[Sample]) -> list[str]:
-    """Returns what grew, in words. Errors: as ``figures``."""
+    """Returns what has grown too much, in words. Raises: as ``figures``."""
     return [one.problem for one in figures(samples) if one.problem]
 
 
@@ -95,7 +96,8 @@ def _memory(whose: str, first: Sequence[Sample], last: Sequence[Sample], size: C
 def _open(
     whose: str, first: Sequence[Sample], last: Sequence[Sample], held: Callable[[Sample], Mapping[str, int]]
 ) -> Figure:
-    """Compares what is open at least, phase by phase: a connection may come and go, and what leaks never goes."""
+    """Compares the lowest number of open descriptors of each phase: a connection may come and go, but a leaked
+    descriptor stays."""
     before, after = (_least(half, lambda one: sum(held(one).values())) for half in (first, last))
     fewer, more = (statistics.mean(each.values()) for each in (before, after))
     grown = statistics.median(after[phase] - before[phase] for phase in before.keys() & after.keys())
@@ -106,7 +108,7 @@ def _open(
 def _kinds(
     first: Sequence[Sample], last: Sequence[Sample], held: Callable[[Sample], Mapping[str, int]]
 ) -> str:  # fmt: skip
-    """Returns what there is more of, in words."""
+    """Returns the kinds of descriptors of which there are more in the last half, in words."""
     told = []
     for kind in sorted({kind for one in (*first, *last) for kind in held(one)}):
         before, after = (statistics.mean(held(one).get(kind, 0) for one in half) for half in (first, last))
@@ -116,7 +118,7 @@ def _kinds(
 
 
 def _least(samples: Iterable[Sample], count: Callable[[Sample], int]) -> dict[int, int]:
-    """Returns the least number for each phase."""
+    """Returns phase -> the lowest count of its samples."""
     found: dict[int, int] = {}
     for one in samples:
         found[one.phase] = min(count(one), found.get(one.phase, count(one)))

@@ -1,4 +1,4 @@
-"""``mirror audit`` over the topics of one or several stages; Spark starts once for all of them."""
+"""Runs ``mirror audit`` for the topics of one or several stages together, since Spark takes long to start."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -17,17 +17,17 @@ __all__ = ["DIFFERENT", "IDENTICAL", "LEFT_OUT", "NOTHING", "NOT_RUN", "Mode", "
 IDENTICAL = "identical"
 DIFFERENT = "different"
 NOT_RUN = "not run"
-"""It is due, or was given up."""
+"""The audit is still to be made, or was given up."""
 LEFT_OUT = "left out"
-"""The run is one without audits."""
+"""The run is without audits."""
 NOTHING = "nothing to audit"
-"""No topic was left that an audit could find to be identical."""
+"""The scenario has no topic of which both sides have to be identical."""
 _SAID = 12
 _numbers = count(1)
 
 
 class Mode(NamedTuple):
-    """The settings of the copying flow that an audit needs: stages of one mode are audited together."""
+    """The settings of the flow that the audit needs as well. Stages with the same settings are audited together."""
 
     offsets: str = "exact"
     fill: str = "markers"
@@ -38,7 +38,7 @@ USUAL = Mode()
 
 
 def mode_of(flow: Mapping[str, object]) -> Mode:
-    """Returns the mode of a flow's settings."""
+    """Returns the mode for a flow. ``flow``: its configuration keys."""
     return Mode(**{name: str(flow[name]) for name in Mode._fields if name in flow})
 
 
@@ -50,17 +50,17 @@ def audit(
     mode: Mode = USUAL,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, str]:
-    """Run the audit.
+    """Runs the audit.
 
     Args:
         pair: the clusters.
-        topics: to compare.
-        folder: for the audit's files.
-        mode: of the flow.
-        say: called with what goes on.
+        topics: names of the topics to compare.
+        folder: folder for the audit's files.
+        mode: mode of the flow.
+        say: called with the progress, in words.
 
     Returns:
-        The audit's verdict, or ``failed``, and its last lines of output.
+        The audit's verdict and its last lines of output; or ``failed`` and the error.
     """
     config = folder / f"audit-{next(_numbers)}.yaml"
     changed = {name: value for name, value in mode._asdict().items() if value != getattr(USUAL, name)}

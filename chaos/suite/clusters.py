@@ -1,4 +1,5 @@
-"""The running pair of clusters: made for a shape, shared by its scenarios, replaced when another shape is asked for."""
+"""The pair of clusters that runs. It is started for a shape, shared by the scenarios of that shape, and replaced when
+another shape is needed."""
 
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -20,27 +21,28 @@ _HEAP_MB = 384
 PROPERTIES = {
     "auto.create.topics.enable": "false",
     "min.insync.replicas": "1",
-    # A killed broker is replaced as leader within this, and a frozen one leaves the in-sync replicas.
+    # Within this time, a killed broker is replaced as leader, and a frozen one leaves the in-sync replicas.
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "400",
     "replica.lag.time.max.ms": "10000",
-    # The open transaction of a producer that is gone ends soon after its timeout.
+    # The open transaction of a dead producer is aborted soon after its timeout.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2000",
     "group.min.session.timeout.ms": "1000",
     "num.network.threads": "2",
     "num.io.threads": "3",
     "log.segment.delete.delay.ms": "200",
 }
-"""Of every broker."""
+"""Broker properties of all clusters."""
 
 
 def fetch(shapes: Iterable[Shape]) -> None:
-    """Fetch Kafka in the versions of these shapes, and its command-line tools, which the Java writers run.
+    """Downloads Kafka in the versions of these shapes, and its command-line tools for the Java writers.
 
-    A writer that began with a download of minutes would have written nothing when its scenario looks for copies.
+    This is done before the scenarios. If a writer itself began with a download of minutes, there would be no records
+    when its scenario waits for copies.
 
     Raises:
-        SandboxError: something could not be fetched.
+        SandboxError: something could not be downloaded.
     """
     for version in sorted({version for shape in shapes for version in _versions(shape)}):
         jars.classpath(version)
@@ -48,12 +50,12 @@ def fetch(shapes: Iterable[Shape]) -> None:
 
 
 def _versions(shape: Shape) -> tuple[str, str]:
-    """Returns the versions of Kafka of source and destination."""
+    """Returns the Kafka versions of source and destination."""
     return shape.version or DEFAULT, shape.destination_version or shape.version or DEFAULT
 
 
 class Clusters:
-    """At most one pair at a time; a context manager that ends it."""
+    """Runs at most one pair of clusters at a time. A context manager that ends the pair on exit."""
 
     def __init__(self) -> None:
         self._shape: Shape | None = None
@@ -67,10 +69,10 @@ class Clusters:
         return self._pair
 
     def pair(self, shape: Shape) -> Pair:
-        """Returns the pair of this shape, started if it does not run.
+        """Returns the pair for a shape. If another pair runs, or none, starts a new one.
 
         Raises:
-            SandboxError: it could not be started.
+            SandboxError: the clusters could not be started.
         """
         if self._pair is None or shape != self._shape:
             self.drop()
@@ -96,7 +98,7 @@ class Clusters:
         return self._pair
 
     def drop(self) -> None:
-        """End the pair, if one runs."""
+        """Ends the pair, if one runs."""
         if self._pair is not None:
             for side in self._pair.sides:
                 side.cluster.close()

@@ -12,20 +12,20 @@ class Outcome:
     """The results of one stage.
 
     Attributes:
-        repetitions: number of repetitions that struck.
-        tries: number carried out, whether they struck or not.
-        missed: evidence that the last one lacked, if it did not strike.
-        lacked: evidence that each try lacked that did not strike, in words.
-        compared: both sides, record by record, by plain consumers at both isolation levels. What is found in the
-            copies of partitions that halted is counted in it, too.
-        was_compared: False until both sides were compared: it failed before, and nothing of it was.
-        prefixes: number of source records compared with the copies of partitions that halted.
-        halted: reasons of the halts that were intended.
-        recovered_s: for each repetition, from the fault's end until copying had caught up with it.
-        problems: everything that is wrong, in words; none: the scenario held.
-        figures: measurements, in words, for each repetition.
-        notes: counts of other things (for example resyncs by cause).
-        audited: topics for the audit.
+        repetitions: number of repetitions that have struck.
+        tries: number of tries, whether they have struck or not.
+        missed: evidence that the last try lacked; empty: it has struck.
+        lacked: for each try that did not strike, the evidence that it lacked, in words.
+        compared: result of the comparison of both sides, record by record, by plain consumers at both isolation levels.
+            It includes what was found wrong in the copies of halted partitions.
+        was_compared: True once both sides were compared; False: the stage has failed before.
+        prefixes: number of source records that were compared with the copies of halted partitions.
+        halted: reasons of the expected halts.
+        recovered_s: for each recovery, the time in seconds from the end of the fault until everything was copied.
+        problems: everything that is wrong, in words; empty: the scenario held.
+        figures: measurements, in words.
+        notes: other thing that was counted (for example an event of the mirror) -> how often.
+        audited: names of the topics for the audit.
         topics: number of topics.
     """
 

@@ -34,18 +34,18 @@ from chaos.scenario import Scenario
 __all__ = ["PUBLISHED", "Plan", "from_environment"]
 
 PUBLISHED = Path("build")
-"""Where a run works whose results are published in the end."""
+"""Working folder of a run whose results are published in the end."""
 _ASIDE = Path("build/chaos-aside")
 _SEEDS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """See the module's docstring.
+    """What a run does; see the module's docstring.
 
     Attributes:
-        seeded: True if the seed was asked for, not drawn.
-        public: True if its results are published at its end: nothing is narrowed, whatever folder it works in.
+        seeded: True if the environment gives the seed; False if it was drawn at random.
+        public: True if the results are published in the end: the run is not narrowed, and works in ``PUBLISHED``.
     """
 
     quick: bool = False
@@ -64,7 +64,7 @@ class Plan:
 
     @property
     def command(self) -> str:
-        """The command line for this run."""
+        """The command line that repeats this run."""
         parts = ["CHAOS_QUICK=1"] * self.quick + [f"CHAOS_ONLY='{self.only}'"] * bool(self.only)
         parts += [f"CHAOS_REPEAT={self.repeat}"] * bool(self.repeat) + [f"CHAOS_WORKERS={self.workers}"] * (
             self.workers > 1
@@ -78,14 +78,14 @@ class Plan:
 
     @property
     def is_whole(self) -> bool:
-        """True if every scenario is played."""
+        """True for a complete run, which plays every scenario."""
         return not self.only
 
     def select(self, scenarios: Mapping[str, Scenario]) -> list[Scenario]:
         """Returns the scenarios of this run.
 
         Raises:
-            ChaosError: there is none.
+            ChaosError: no scenario matches.
         """
         wanted = re.compile(self.only)
         found = [one for one in scenarios.values() if wanted.search(one.name) or wanted.search(one.group)]
@@ -94,12 +94,12 @@ class Plan:
         return found
 
     def repetitions(self, one: Scenario) -> int:
-        """Returns how often a scenario's fault is repeated."""
+        """Returns the number of repetitions of a scenario's fault."""
         return self.repeat or (one.quick if self.quick else one.full)
 
 
 def from_environment(environ: Mapping[str, str]) -> Plan:
-    """Returns the plan that the environment asks for.
+    """Returns the plan that the environment variables describe.
 
     Raises:
         ChaosError: a value is invalid.
@@ -134,12 +134,13 @@ def from_environment(environ: Mapping[str, str]) -> Plan:
 
 
 def _usual_tracks(*, quick: bool) -> int:
-    """Returns 1 for a full run, which times recoveries and must have nothing beside it; 2 for a quick one."""
+    """Returns the default number of tracks: 2 for a quick run; 1 for a full run, which measures recoveries and must not
+    be disturbed by other scenarios."""
     return 2 if quick else 1
 
 
 def _part(environ: Mapping[str, str], key: str) -> float | None:
-    """Returns a number above 0, of 1 at most; None if there is none."""
+    """Returns the value of an environment variable, above 0 and at most 1; None if it is not set."""
     text = environ.get(key, "")
     if not text:
         return None

@@ -1,11 +1,12 @@
-"""Where the results of a run go.
+"""The files into which the results of a run are written.
 
-Rows are kept from the first on, in the folder where the run works: a complete run's in ``build/chaos.json``, so that it
-can go on if it is interrupted, and those of scenarios that are played by themselves in ``build/alone.json``.
-``docs/results/failures.md``, and the rows that it was made from in ``chaos/out/chaos.json``, change only when a
-complete run has come to its end, its last audit included, or when a scenario that was played by itself has a row beside
-a complete run's. Where that run's rows are not at hand, because it was on another machine, the row goes into its report
-all the same (``report.beside``).
+Rows are saved from the first one on, in the run's working folder: those of a complete run in ``build/chaos.json``, so
+that it can go on after an interruption, and those of scenarios that are played by themselves in ``build/alone.json``.
+
+``docs/results/failures.md`` and its rows in ``chaos/out/chaos.json`` change only when a complete run has come to its
+end, its last audit included, or when a scenario that was played by itself gets a row beside a complete run. If the rows
+of that complete run are not at hand, because it was on another machine, the row is still added to its report
+(``report.beside``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,20 +22,20 @@ __all__ = ["WRITTEN", "Publishing"]
 _ROWS = Path("chaos/out/chaos.json")
 _REPORT = Path("docs/results/failures.md")
 WRITTEN = (str(_ROWS.parent), str(_REPORT))
-"""Files that a run writes, which are no change of the code."""
+"""Files that a run itself writes. They do not count as changes of the code."""
 
 
 class Publishing:
-    """Keeps the rows of one run of the suite.
+    """Saves and publishes the rows of one run of the suite.
 
     Args:
-        plan: of the run.
-        scenarios: all that there are: a complete run has a row of each.
-        root: of the project.
+        plan: plan of the run.
+        scenarios: all scenarios. A complete run has a row for each.
+        root: root folder of the project.
 
     Attributes:
-        report: the path of the report that was written last.
-        rows: the path of its rows.
+        report: path of the report that was written last.
+        rows: path of its rows.
     """
 
     def __init__(self, plan: Plan, scenarios: Mapping[str, Scenario], root: Path = Path()) -> None:
@@ -46,8 +47,8 @@ class Publishing:
         self.report, self.rows = folder / "failures.md", self._whole if plan.is_whole else self._alone
 
     def before(self) -> list[Row]:
-        """Returns the rows of the run that is continued, or of what this one's stand beside: none for a new complete
-        run."""
+        """Returns the rows of earlier runs that stay: for a complete run, those of the run that is continued (none for
+        a new run); for scenarios that are played by themselves, the rows beside which theirs stand."""
         if self._plan.is_whole:
             return _of_a_run(results.load(self._whole)) if self._plan.continues else []
         if self._plan.public:
@@ -55,30 +56,31 @@ class Publishing:
         return _of_a_run(results.load(self._whole)) + results.load(self._alone)
 
     def is_over(self, kept: Sequence[Row]) -> bool:
-        """Returns True if nothing is left to do of a complete run of which these rows are finished."""
+        """Returns True if a complete run is finished and published. ``kept``: its finished rows."""
         if {row.scenario for row in kept} < self._scenarios.keys():
             return False
         published = _of_a_run(results.load(self._published[1]))
         return not self._plan.public or (bool(published) and published[0].run == kept[0].run)
 
     def keep(self, known: Sequence[Row]) -> None:
-        """Write the rows that this run's file has, and a report of all, where the run works."""
+        """Saves rows and report in the working folder. ``known``: all rows, of which the file has those of this kind of
+        run."""
         results.save([row for row in known if row.again is not self._plan.is_whole], self.rows)
         self._write(known)
 
     def publish(self, known: Sequence[Row]) -> None:
-        """Publish the rows of a run that has come to its end, unless it is not for that."""
+        """Publishes the rows of a run that has come to its end, if its plan is public."""
         if not self._plan.public:
             return
         if self._plan.is_whole:
-            # What was played by itself while this run was interrupted stands beside it.
+            # Scenarios that were played by themselves while this run was interrupted keep their rows beside it.
             beside = [row for row in results.load(self._alone) if row.again and row.run > known[0].run]
             known = results.merge(known, beside, self._scenarios)
         elif not _of_a_run(known):
             self._beside(known)
             return
         self.report, self.rows = self._published
-        self._write(known)  # the rows come last: while they are not there, the run can be continued
+        self._write(known)  # the report first: as long as the rows are not saved, the run can be continued
         results.save(known, self.rows)
 
     def _write(self, known: Sequence[Row]) -> None:
@@ -86,8 +88,8 @@ class Publishing:
         self.report.write_text(report.markdown(known, self._scenarios))
 
     def _beside(self, again: Sequence[Row]) -> None:
-        """Write the rows of what was played by itself into the report of a complete run without rows, if there is
-        one."""
+        """Adds rows of scenarios that were played by themselves to the report of a complete run whose rows are not at
+        hand. Does nothing if there is no such report."""
         document, rows = self._published
         text = report.beside(document.read_text(), again) if document.exists() else None
         if text is not None:
@@ -97,5 +99,5 @@ class Publishing:
 
 
 def _of_a_run(rows: Sequence[Row]) -> list[Row]:
-    """Returns those of a complete run."""
+    """Returns only the rows of a complete run."""
     return [row for row in rows if not row.again]

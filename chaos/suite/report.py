@@ -1,4 +1,4 @@
-"""Writes docs/results/failures.md from the rows of what was run."""
+"""Makes docs/results/failures.md from the rows of what was run."""
 
 import re
 from collections import Counter
@@ -56,7 +56,7 @@ _SECTION = re.compile(rf"^{_AGAIN}\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 
 
 def markdown(rows: Sequence[Row], names: Collection[str] = ()) -> str:
-    """Returns the whole document. ``names``: of all scenarios that there are."""
+    """Returns the whole report. ``names``: names of all scenarios, to list those without a row."""
     whole, again = [row for row in rows if not row.again], [row for row in rows if row.again]
     parts = [_HEAD]
     parts.append(_summary(whole, names) if whole else "**No complete run**: what follows was played by itself.\n")
@@ -77,8 +77,12 @@ def markdown(rows: Sequence[Row], names: Collection[str] = ()) -> str:
 
 
 def beside(document: str, rows: Sequence[Row]) -> str | None:
-    """Returns the report of a complete run with these rows, of scenarios that were played by themselves, in it; None if
-    it is no such report. For where the complete run's own rows are not at hand: nothing else of it changes."""
+    """Adds rows of scenarios that were played by themselves to the report of a complete run. This is for a machine that
+    does not have the rows of the complete run; the rest of the report does not change.
+
+    Returns:
+        The new report; None if the document is not the report of a complete run, or if there are no rows.
+    """
     if not _COMPLETE.search(document) or not rows:
         return None
     parts = [f"{_AGAIN}\n\nAfter the complete run; it replaces nothing of it.\n\n{_table(list(rows), runs=True)}"]
@@ -94,7 +98,7 @@ def beside(document: str, rows: Sequence[Row]) -> str | None:
 
 
 def recovery(row: Row) -> str:
-    """Returns the median and the worst time to recover."""
+    """Returns median and maximum of the recovery times in seconds, as text; empty: there was no recovery."""
     if not row.recover_s:
         return ""
     if len(row.recover_s) == 1:
@@ -127,7 +131,7 @@ def _audited(rows: Sequence[Row]) -> str:
 
 
 def _table(rows: list[Row], *, runs: bool = False) -> str:
-    """Returns a table; with ``runs``, each row has the commit and the time of its run."""
+    """Returns a table of rows. ``runs``: True to show commit and time of each row's run."""
     lines = [
         "| scenario | what happens | struck | records | lost | doubled | misplaced | halted as intended | "
         "recovery, s | audit | held |",
@@ -147,14 +151,15 @@ def _table(rows: list[Row], *, runs: bool = False) -> str:
 
 
 def _counted(row: Row, count: int) -> str:
-    """Returns a number of records, or that nobody counted some of them: a stage failed before it was compared."""
+    """Returns a number of records as text. It says so if some were not counted, because a stage has failed before both
+    sides were compared."""
     if not row.uncompared:
         return str(count)
     return f"{count}, not all compared" if count or row.records else "not compared"
 
 
 def _coverage(row: Row) -> str:
-    """Returns the audit's verdict and its coverage."""
+    """Returns the audit's verdict, and how many of the topics it covers if that are not all."""
     if row.audit == NOT_RUN or row.audit in AUDITED[1:] or row.audited == row.topics:
         return row.audit
     return f"{row.audit}, {row.audited} of {row.topics} topics"

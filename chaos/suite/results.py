@@ -1,7 +1,7 @@
-"""The results of what was run, as rows, kept in chaos.json (``chaos.suite.publishing``).
+"""The rows of results, which are kept in chaos.json (``chaos.suite.publishing``).
 
-There is one complete run; a later one takes its place. A scenario that is played again alone is a row of its own beside
-it, and replaces nothing: playing a scenario until it holds remains visible.
+There is one complete run, which a later one replaces. A scenario that is played by itself gets a separate row, and
+replaces nothing. So it stays visible if somebody plays a scenario again until it holds.
 """
 
 import dataclasses
@@ -18,42 +18,42 @@ __all__ = ["AUDITED", "Row", "continued", "load", "merge", "save"]
 
 
 AUDITED = (IDENTICAL, LEFT_OUT, NOTHING)
-"""What an audit has to say of a scenario that held."""
+"""Verdicts of the audit with which a scenario can have held."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Row:
-    """One scenario as it was run last.
+    """The results of a scenario in one run.
 
     Attributes:
-        scenario, group, does: as registered.
-        version: of Kafka.
-        brokers: of each cluster.
-        command: the command line of its run.
-        at: when it began, UTC.
-        load: the machine's load average when it ended; recovery takes longer on a busy one. 0: not known.
-        seconds: how long it took.
-        repetitions: number of repetitions that struck, by the evidence.
-        tries: number carried out, whether they struck or not.
-        wanted: repetitions asked for.
-        evidence: the evidence that it struck, in words.
-        lacked: evidence that each try lacked that did not strike, in words.
-        records: number compared.
-        prefixes: records compared of partitions that halted, up to the halt.
-        lost, doubled, misplaced: numbers of them.
+        scenario, group, does: name, group and description of the scenario, as registered.
+        version: version of Kafka, or both versions.
+        brokers: number of brokers of each cluster.
+        command: command line of the run.
+        at: when the scenario began (UTC).
+        load: load average of the machine when it ended, since recoveries take longer on a busy machine. 0: not known.
+        seconds: duration in seconds.
+        repetitions: number of repetitions that have struck, by the evidence.
+        tries: number of tries, whether they have struck or not.
+        wanted: number of repetitions that were wanted.
+        evidence: the evidence that each repetition needs, in words.
+        lacked: for each try that did not strike, the evidence that it lacked, in words.
+        records: number of source records that were compared.
+        prefixes: number of source records that were compared with the copies of halted partitions.
+        lost, doubled, misplaced: numbers of such records.
         uncompared: number of stages that failed before both sides were compared.
-        halted: intended halts by reason.
-        recover_s: seconds of recovery, of each repetition.
-        audit: identical, different, not run, left out of the run, nothing to audit, or why it could not be run.
-        audited, topics: how many topics the audit covered, of how many.
-        problems: everything that was wrong.
+        halted: reason -> number of expected halts.
+        recover_s: recovery times in seconds.
+        audit: verdict of the audit, or one of the other texts of ``chaos.suite.audits``.
+        audited, topics: number of topics in the audit, and of all topics.
+        problems: everything that was wrong, in words.
         figures: measurements, in words.
-        notes: counts of other things.
-        commit: of the code.
-        run: when its run began, UTC; all scenarios of a complete run have the same.
-        again: True if it was played alone, and not as part of a complete run.
-        held: True if there was no problem, all wanted repetitions struck, and the audit says identical, if the run has
-            one, and there was something to audit.
+        notes: other thing that was counted -> how often.
+        commit: commit of the code; several if the files have changed during the run.
+        run: when the run began (UTC). It is the same for all rows of a complete run.
+        again: True if the scenario was played by itself; False if it was part of a complete run.
+        held: True if there was no problem, all wanted repetitions have struck, and the audit found both sides identical
+            (or the run is without audits, or there was nothing to audit).
     """
 
     scenario: str
@@ -94,7 +94,7 @@ class Row:
 
 
 def load(path: Path) -> list[Row]:
-    """Returns the rows of earlier runs; none if there is no file, or one of another shape."""
+    """Returns the rows of a file; empty if there is no such file, or if its rows have other fields."""
     try:
         return [Row(**row) for row in json.loads(path.read_text())["rows"]]
     except (OSError, ValueError, KeyError, TypeError):
@@ -102,8 +102,8 @@ def load(path: Path) -> list[Row]:
 
 
 def merge(old: Iterable[Row], new: Iterable[Row], order: Iterable[str]) -> list[Row]:
-    """Merge old and new rows: a new row replaces an old one of the same run. The complete run's rows come first, in the
-    order of the register, then those played again, in the order of time."""
+    """Merges old and new rows. A new row replaces an old one of the same scenario and run. The rows of the complete run
+    come first, in the order of ``order``; then those that were played by themselves, in order of time."""
     rows = list({(row.run, row.again, row.scenario): row for row in [*old, *new]}.values())
     place = {name: at for at, name in enumerate(order)}
     whole = sorted((row for row in rows if not row.again), key=lambda row: place.get(row.scenario, len(place)))
@@ -111,11 +111,20 @@ def merge(old: Iterable[Row], new: Iterable[Row], order: Iterable[str]) -> list[
 
 
 def continued(old: Iterable[Row], *, command: str, commit: str) -> list[Row]:
-    """Returns the finished rows of the complete run that is continued. Those not audited yet are played once more, and
-    so is what was played while files were changed, unless it did not hold: that is not played until it does.
+    """Returns the finished rows of a complete run that is to be continued.
+
+    Rows that are not audited yet are left out, so that these scenarios are played once more. The same holds for rows of
+    other commits, which were played while files were changed. If such a row did not hold, the run cannot be continued:
+    otherwise a scenario could be played again until it holds.
+
+    Args:
+        old: the rows of the run.
+        command: command line of the present run.
+        commit: present commit of the code.
 
     Raises:
-        ChaosError: there is none, or none of its rows is of this commit, or it was begun by another command.
+        ChaosError: there is no such run; it is of another commit, or the commit is not known; it was begun with another
+            command; or a row of another commit did not hold.
     """
     rows = [row for row in old if not row.again]
     anew = "leave CHAOS_CONTINUE out to begin a complete run anew"
@@ -144,7 +153,7 @@ def continued(old: Iterable[Row], *, command: str, commit: str) -> list[Row]:
 
 
 def save(rows: Iterable[Row], path: Path) -> None:
-    """Write the file atomically."""
+    """Writes rows into a file, atomically."""
     content: dict[str, Any] = {"rows": [{**dataclasses.asdict(row)} for row in rows]}
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")

@@ -1,7 +1,8 @@
-"""A run: scenarios grouped by the clusters that they need; each stage is played, compared, audited, and reported.
+"""A run of the suite. Scenarios are grouped by the clusters that they need; each stage is played, compared, audited and
+reported.
 
-A quick run has two tracks (``chaos.suite.tracks``): most of a scenario is waiting, for timeouts and for brokers that
-return.
+A quick run has two tracks (``chaos.suite.tracks``), since a scenario mostly waits: for timeouts, and for brokers that
+come back.
 """
 
 import datetime
@@ -38,34 +39,36 @@ from mirror.sandbox import SandboxError
 __all__ = ["Progress", "run", "serving"]
 
 _FAILING_STAGES = 2
-"""A scenario ends after this many stages that did not hold (one, if quick): more repetitions would only take time."""
+"""Number of stages that did not hold after which a scenario ends (1 in a quick run): more repetitions would only take
+time."""
 
 _AUDITED_TOGETHER = 40
-"""So many topics of a full run are audited together, or a few more: Spark takes longer to start than to compare the
-topics of one scenario. What is not audited yet is played once more if the run is interrupted and continued."""
+"""In a full run, an audit is made when this many topics wait for it: Spark takes longer to start than to compare the
+topics of one scenario. If the run is interrupted and continued, scenarios that wait for an audit are played again."""
 
 _numbers = count(1)
 
 
 class Progress(Protocol):
-    """Shows what goes on: see ``lab.console``."""
+    """Shows the progress; see ``lab.console``."""
 
     def step(self, text: str, /) -> None:
-        """Show what is being done now."""
+        """Shows the name of the current step."""
 
     def detail(self, text: str, /) -> None:
-        """Show how far that is."""
+        """Shows the progress of the current step."""
 
     def line(self, text: str, /) -> None:
-        """Show a line that stays on the screen."""
+        """Shows a line that stays on the screen."""
 
 
 def run(plan: Plan, progress: Progress) -> list[Row]:
-    """Carry out a plan; returns its rows. The files where it works are written after each scenario.
+    """Carries out a plan, and returns the rows. The files in the working folder are written after each scenario.
 
     Raises:
-        ChaosError: a track ended with an error; the rows of what was run are written. Or there is nothing to continue.
-        SandboxError: Kafka could not be fetched.
+        ChaosError: a track has ended with an error (the rows so far are saved); there is no run to continue; or
+            scenarios of a complete run could not be audited.
+        SandboxError: Kafka could not be downloaded.
     """
     publishing = Publishing(plan, SCENARIOS)
     label = _Label()
@@ -103,7 +106,7 @@ def run(plan: Plan, progress: Progress) -> list[Row]:
         else:
             work(iter(names), hear)
     finally:
-        # However it ends: that a scenario was played by itself remains visible.
+        # However the run ends: it has to stay visible that a scenario was played by itself.
         if rows and not plan.is_whole:
             publishing.publish(known())
     if plan.is_whole:
@@ -119,26 +122,26 @@ def run(plan: Plan, progress: Progress) -> list[Row]:
 
 
 class _Label:
-    """The commits of the files during a run: every mirror runs them as they are when it is started. It only grows: what
-    was played with other files does not become of one commit when these are taken back."""
+    """The commits of the files during a run, since every mirror runs the files as they are when it is started. The list
+    only grows: if changes are taken back, what was played with them does not count as of one commit."""
 
     def __init__(self) -> None:
         self.begun = of_now(*WRITTEN)
         self._seen = [self.begun]
 
     def now(self) -> str:
-        """Look at the files; returns all commits that were seen, in order."""
+        """Looks at the files, and returns all commits that were seen so far, in order, as text."""
         now = of_now(*WRITTEN)
-        if now not in self._seen and now != UNKNOWN:  # git was hindered: that says nothing about the files
+        if now not in self._seen and now != UNKNOWN:  # if git has failed, that tells nothing about the files
             self._seen.append(now)
         return " to ".join(self._seen)
 
 
 def _begun(plan: Plan, publishing: Publishing, commit: str) -> tuple[str, list[Row]]:
-    """Returns when this run began, and the rows that stay beside its own.
+    """Returns the time at which this run began, and the rows of earlier runs that stay.
 
     Raises:
-        ChaosError: there is nothing to continue.
+        ChaosError: there is no run that could be continued.
     """
     now, old = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S"), publishing.before()
     if not plan.continues:
@@ -152,7 +155,14 @@ def _begun(plan: Plan, publishing: Publishing, commit: str) -> tuple[str, list[R
 
 
 def _track(plan: Plan, shapes: Mapping[str, Shape], names: Iterator[str], say: Say) -> None:
-    """Play these scenarios, one after the other; reports what goes on, and each row whenever more is known of it."""
+    """Plays scenarios one after the other. Reports the progress to ``say``, and each row whenever it has changed.
+
+    Args:
+        plan: the plan.
+        shapes: name of the scenario -> shape of the clusters on which it is played.
+        names: names of the scenarios.
+        say: gets rows, and the messages of ``_Saying``.
+    """
     suite = _Suite(plan, _Saying(say), say)
     with Clusters() as clusters, closing(suite):
         for shape, mine in groupby(map(SCENARIOS.__getitem__, names), key=lambda one: shapes[one.name]):
@@ -160,7 +170,7 @@ def _track(plan: Plan, shapes: Mapping[str, Shape], names: Iterator[str], say: S
 
 
 class _Saying:
-    """A ``Progress`` that passes everything on to ``say``."""
+    """A ``Progress`` that passes everything on as (name of the method, text)."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -176,14 +186,14 @@ class _Saying:
 
 
 def serving(shape: Shape, others: Iterable[Shape]) -> Shape:
-    """Returns one shape that serves this one and all others that can share clusters with it."""
+    """Returns a shape that suits this shape and all others that can share clusters with it."""
     for other in others:
         shape = other.joined(shape)
     return shape
 
 
 class _Suite:
-    """The state of a track."""
+    """Plays the scenarios of a track."""
 
     def __init__(self, plan: Plan, progress: Progress, keep: Callable[[Row], None]) -> None:
         self._plan = plan
@@ -193,13 +203,14 @@ class _Suite:
         self._ahead = Ahead()
 
     def close(self) -> None:
-        """End the stage that is prepared ahead, if there is one."""
+        """Ends the stage that is prepared ahead, if there is one."""
         self._ahead.drop()
 
     def shape(self, shape: Shape, scenarios: Iterable[Scenario], clusters: Clusters) -> None:
-        """Play all scenarios of one shape of clusters, then audit what they left."""
+        """Plays all scenarios of one shape of clusters, and audits their topics."""
         for one, following in _followed(scenarios):
-            # A stage that is prepared ahead would disturb an audit in between, and what a full run times by itself.
+            # Only in a quick run: a stage that is prepared ahead would disturb an audit in between, and the recoveries
+            # that a full run measures.
             self._scenario(one, shape, clusters, following if self._plan.quick and not one.damages else None)
             waiting = sum(len(topics) for _, topics, _ in self._unaudited)
             if one.damages or (not self._plan.quick and waiting >= _AUDITED_TOGETHER):
@@ -263,7 +274,7 @@ class _Suite:
             return Outcome(problems=[str(error)])
 
     def _made(self, one: Scenario, pair: Pair, *, done: int, tries: int) -> Stage:
-        """Returns the stage of a scenario that has this many repetitions and tries behind it."""
+        """Returns the next stage of a scenario. ``done``: its repetitions so far; ``tries``: its tries so far."""
         return Stage(
             one, pair, prefix=f"{one.name}-{next(_numbers)}",
             repetitions=min(one.per_stage, self._plan.repetitions(one) - done), workers=self._plan.workers,
@@ -272,11 +283,12 @@ class _Suite:
         )  # fmt: skip
 
     def _keep_logs(self, stage: Stage) -> None:
-        """Keep the mirrors' logs of a stage, for questions that come later, and the brokers' if there was a problem."""
+        """Copies the logs of a stage's mirrors into the working folder, for later questions; if there was a problem,
+        also those of the brokers."""
         folder = self._plan.out / "chaos" / stage.prefix
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        if stage.outcome.figures:  # of tries that did not strike as well
+        if stage.outcome.figures:  # also those of tries that did not strike
             (folder / "figures.txt").write_text("\n".join(stage.outcome.figures) + "\n")
         if stage.outcome.problems:
             (folder / "problems.txt").write_text("\n".join(stage.outcome.problems) + "\n")
@@ -290,12 +302,12 @@ class _Suite:
                         shutil.copy(log, folder / f"{side.name}-{node_id}.log")
 
     def _audit(self, clusters: Clusters) -> None:
-        """Audit everything that was copied since the last time; then delete the topics."""
+        """Audits all topics that wait for it, then deletes them."""
         waiting, self._unaudited = self._unaudited, []
         if not waiting:
             return
         modes = sorted({mode for _, _, mode in waiting} if self._plan.audit else ())
-        # Side by side: one waits for brokers and for Spark to start while the other computes.
+        # In parallel: one waits for brokers, and for Spark to start, while another one computes.
         with (
             tempfile.TemporaryDirectory(prefix="mirror-chaos-") as folder,
             ThreadPoolExecutor(max_workers=max(1, len(modes))) as pool,
@@ -313,7 +325,7 @@ class _Suite:
             self._keep(row)
 
     def _give_up_audits(self, why: str) -> None:
-        """Report that the topics to be audited are gone with the clusters."""
+        """Reports that the topics that wait for an audit are gone, because the clusters had to be given up."""
         waiting, self._unaudited = self._unaudited, []
         for row, _, _ in waiting if self._plan.audit else ():
             if self._plan.is_whole:
@@ -333,7 +345,7 @@ class _Suite:
         )  # fmt: skip
         self._progress.line(f"audit of {len(topics)} topics: {verdict}")
         if verdict != audits.IDENTICAL and len(waiting) > 1:
-            for one in waiting:  # find out which of them it is
+            for one in waiting:  # find out which of the scenarios it is
                 self._audit_mode([one], mode, clusters, folder)
             return
         for row, _, _ in waiting:
@@ -354,7 +366,7 @@ class _Suite:
 
 
 def _followed(scenarios: Iterable[Scenario]) -> Iterator[tuple[Scenario, Scenario | None]]:
-    """Yields each scenario with the one after it."""
+    """Yields each scenario with the next one; None after the last."""
     rest = iter(scenarios)
     one = next(rest, None)
     while one is not None:
@@ -366,7 +378,7 @@ def _followed(scenarios: Iterable[Scenario]) -> Iterator[tuple[Scenario, Scenari
 def _add(row: Row, outcome: Outcome) -> None:
     row.tries += outcome.tries
     row.lacked += outcome.lacked
-    if not outcome.repetitions and not outcome.problems:  # what did not strike shows nothing
+    if not outcome.repetitions and not outcome.problems:  # the fault did not strike, so the stage shows nothing
         return
     row.repetitions += outcome.repetitions
     row.prefixes += outcome.prefixes

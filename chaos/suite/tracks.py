@@ -1,6 +1,6 @@
-"""Does pieces of work in several parallel processes; each takes the next piece when it has finished one.
+"""Does pieces of work in several parallel processes, called tracks. Each takes the next piece when it has finished one.
 
-A track has brokers, mirrors and proxies of its own. Its messages come back over a pipe; nothing else is shared.
+Each track has its own brokers, mirrors and proxies. Its messages come back over a pipe; nothing else is shared.
 """
 
 import multiprocessing
@@ -20,25 +20,26 @@ __all__ = ["Say", "Work", "side_by_side"]
 Say = Callable[[Any], None]
 """Takes anything that can be pickled."""
 Work = Callable[[Iterator[str], Say], None]
-"""Does the pieces that it is given, and reports by ``Say``; in a process of its own, so it must be picklable."""
+"""Does the pieces that it gets, and reports by ``Say``. It runs in a separate process, so it must be picklable."""
 
 _NEXT = None
-"""From a track: a request for the next piece. To a track: there is none."""
+"""From a track: a request for the next piece. To a track: there are no more pieces."""
 
 
 def side_by_side(work: Work, pieces: Sequence[str], count: int, hear: Say) -> None:
-    """Do all pieces, in ``count`` processes at most.
+    """Does all pieces, in at most ``count`` processes.
 
-    However it ends, even if this process is killed, the processes end too: a SIGTERM is a KeyboardInterrupt to them.
+    However this function ends, even if this process is killed, the other processes end as well. They get a SIGTERM,
+    which raises KeyboardInterrupt in them.
 
     Args:
         work: the work of each process.
-        pieces: handed out in this order.
-        count: number of processes.
-        hear: called with their messages.
+        pieces: the pieces, in the order in which they are handed out.
+        count: maximum number of processes.
+        hear: called with each message of the processes.
 
     Raises:
-        ChaosError: one of them ended with an error; the others have done what they could.
+        ChaosError: a process has ended with an error. The others have done the remaining pieces.
     """
     left = iter(pieces)
     context = multiprocessing.get_context("spawn")
@@ -75,8 +76,8 @@ def side_by_side(work: Work, pieces: Sequence[str], count: int, hear: Say) -> No
 
 
 def _track(work: Work, connection: Connection) -> None:
-    """The body of a track's process."""
-    # Ctrl-C goes to all processes of a terminal: the parent ends the others, once.
+    """Runs a track, in its process."""
+    # Ctrl-C goes to all processes of a terminal. It is ignored here, since the parent ends the tracks.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _interrupted)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -103,7 +104,7 @@ def _track(work: Work, connection: Connection) -> None:
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # only cleanup follows
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # only cleanup follows, which must not be interrupted
     raise KeyboardInterrupt
 
 

@@ -1,1 +1,1 @@
-"""What brokers, the group's coordinator and the kernel say of a fault, asked without the mirror."""
+"""Asks brokers, the group's coordinator and the kernel about a fault, without the mirror."""

@@ -10,16 +10,16 @@ _LARGEST_ANSWER = 64 << 20
 
 
 def ask(address: str, request: Any, version: int, *, timeout_s: float = 30.0) -> Any:
-    """Send a request of ``kafka.protocol`` and return its decoded answer.
+    """Sends a request of ``kafka.protocol`` to a broker, and returns the decoded answer.
 
     Args:
         address: ``host:port`` of the broker.
         request: an instance of a request class.
-        version: of the request.
-        timeout_s: for connecting and for each read.
+        version: API version of the request.
+        timeout_s: timeout for connecting and for each read.
 
     Raises:
-        OSError: no answer.
+        OSError: the broker did not answer.
     """
     host, _, port = address.rpartition(":")
     request.API_VERSION = version

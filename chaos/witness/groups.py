@@ -1,4 +1,4 @@
-"""Consumer groups, as their coordinator reports them."""
+"""Consumer groups as their coordinators report them."""
 
 from contextlib import suppress
 from typing import Any
@@ -19,15 +19,15 @@ _DESCRIBE_VERSION = 1
 
 
 def members(side: Side, group: str) -> dict[str, frozenset[Name]] | None:
-    """Returns a group's members, each with its assigned partitions; None while the coordinator does not answer. While
-    the group is rebalanced, nobody has any."""
+    """Returns member id -> the member's assigned partitions; None if the coordinator does not answer. During a
+    rebalance, no member has partitions."""
     found = _described(side, group)
     return None if found is None else {one.member_id: _assigned(one.member_assignment) for one in found.members}
 
 
 def has_member(side: Side, group: str, client_id: str) -> bool | None:
-    """Returns True if a client of this id, which nobody else's begins with, is a member of the group; None while the
-    coordinator does not answer."""
+    """Returns True if a client is a member of the group; None if the coordinator does not answer. ``client_id``: its
+    client id, which must not be the beginning of another one."""
     found = members(side, group)
     return None if found is None else any(one.startswith(client_id) for one in found)
 
@@ -35,22 +35,22 @@ def has_member(side: Side, group: str, client_id: str) -> bool | None:
 def _described(side: Side, group: str) -> Any:
     """Returns the coordinator's description of a group; None if no broker answers as its coordinator.
 
-    Not through librdkafka: its requests to a coordinator crash the process when a connection breaks at the wrong moment
-    (librdkafka's issue 4605), and once remained unanswered for 150 s while a member's heartbeats were answered.
+    librdkafka is not used. Its requests to a coordinator crash the process if a connection breaks at the wrong moment
+    (librdkafka issue 4605), and once one stayed without an answer for 150 s while a member's heartbeats were answered.
     """
     for broker in side.awake:
         with suppress(OSError):
             (found,) = ask(
                 broker.address, DescribeGroupsRequest(groups=[group]), _DESCRIBE_VERSION, timeout_s=_SOON_S
             ).groups
-            if not found.error_code:  # other brokers answer that they do not coordinate it
+            if not found.error_code:  # other brokers answer that they are not its coordinator
                 return found
     return None
 
 
 def _assigned(assignment: bytes) -> frozenset[Name]:
-    """Returns the partitions in a member's assignment, a ``ConsumerProtocolAssignment``; it is empty until the group's
-    leader has sent the assignments."""
+    """Returns the partitions of a member. ``assignment``: an encoded ``ConsumerProtocolAssignment``, which is empty
+    until the group's leader has sent the assignments."""
     if not assignment:
         return frozenset()
     topics = ConsumerProtocolAssignment.decode(assignment).assigned_partitions
@@ -58,7 +58,7 @@ def _assigned(assignment: bytes) -> frozenset[Name]:
 
 
 def committed(side: Side, group: str) -> dict[Name, int] | None:
-    """Returns the offsets that a group has committed; None if the coordinator does not answer."""
+    """Returns partition -> the offset that a group has committed; None if the coordinator does not answer."""
     with suppress(KafkaException, TimeoutError):
         asked = [ConsumerGroupTopicPartitions(group)]
         (found,) = side.admin.list_consumer_group_offsets(asked, request_timeout=_TIMEOUT_S).values()
@@ -71,10 +71,10 @@ def committed(side: Side, group: str) -> dict[Name, int] | None:
 
 
 def forget(side: Side, group: str) -> None:
-    """Delete a group; repeats the request, since a group whose last member has just left may still be in use.
+    """Deletes a group. Repeats the request, since a group whose last member has just left may still be in use.
 
     Raises:
-        ChaosError: it is still there.
+        ChaosError: the group still exists when the timeout has expired.
     """
 
     def gone() -> bool:

@@ -1,4 +1,4 @@
-"""The kernel's view of processes (/proc)."""
+"""Processes as the kernel shows them (/proc)."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -21,26 +21,26 @@ def children(pid: int) -> list[int]:
 
 
 def command(pid: int) -> str:
-    """Returns its command line; empty if there is no such process."""
+    """Returns the command line of a process; empty if there is no such process."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
     return ""
 
 
 def _state(pid: int) -> str:
-    """Returns its state, one letter as in proc(5); empty if there is no such process."""
+    """Returns the state of a process, a letter as in proc(5); empty if there is no such process."""
     with suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     return ""
 
 
 def alive(pid: int) -> bool:
-    """Returns True if there is such a process that has not ended; a zombie has."""
+    """Returns True if the process exists and has not ended. A zombie has ended."""
     return _state(pid) not in ("", "Z", "X")
 
 
 def stopped(pid: int) -> bool:
-    """Returns True if it is stopped by a signal: each of its threads, which do not stop at once."""
+    """Returns True if all threads of a process are stopped by a signal. They do not stop all at the same moment."""
     with suppress(OSError):
         threads = [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]
         return all(_state(thread) == "T" for thread in threads)
@@ -48,17 +48,20 @@ def stopped(pid: int) -> bool:
 
 
 def await_stopped(pid: int) -> None:
-    """Wait until SIGSTOP has taken effect.
+    """Waits until SIGSTOP has taken effect.
 
     Raises:
-        ChaosError: it has not.
+        ChaosError: the process was not stopped in time.
     """
     until(lambda: stopped(pid), f"process {pid} to be stopped", timeout_s=_TIMEOUT_S)
 
 
 def await_gone(pids: list[int]) -> bool:
-    """Wait until none of them is alive; returns False if one still is after ``PATIENCE_S``. A worker that is starting
-    notices the end of its supervisor once it has imported its modules: on a loaded machine, that takes its time."""
+    """Waits until none of these processes is alive. Returns False if one still is after ``PATIENCE_S``.
+
+    That may take long on a loaded machine: a worker that is starting notices the end of its supervisor only after it
+    has imported its modules.
+    """
     with suppress(ChaosError):
         return until(lambda: not any(map(alive, pids)), f"the end of {pids}")
     return False

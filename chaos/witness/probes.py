@@ -1,4 +1,4 @@
-"""Asks brokers what scenarios have done to them: evidence from the brokers themselves."""
+"""Asks brokers for evidence of what a scenario has done to them."""
 
 import struct
 from typing import Any
@@ -20,7 +20,7 @@ _TIMEOUT_S = 10.0
 _LIST_OFFSETS_VERSION = 5
 _LATEST = -1
 _NO_REPLICA, _A_REPLICA = -1, 1_000_000
-"""A replica id >= 0 in ListOffsets is answered with the log end, not with the high watermark."""
+"""Replica ids for ListOffsets. With an id >= 0, the answer is the log end instead of the high watermark."""
 
 
 def _row(answer: Any) -> Any:
@@ -28,15 +28,16 @@ def _row(answer: Any) -> Any:
 
 
 def log_end(side: Side, topic: str, index: int = 0) -> int | None:
-    """Returns the end of the leader's log, replicated or not; None while it does not answer."""
+    """Returns the end of the leader's log, replicated or not; None if the leader does not answer."""
     return _latest(side.leader(topic, index), topic, index, _A_REPLICA)
 
 
 def above_watermark(leader: Broker, topic: str, index: int = 0) -> int:
-    """Returns the number of offsets in a leader's log above its high watermark; 0 if it is not known.
+    """Returns the number of offsets in a leader's log above its high watermark; 0 if that is not known.
 
-    Only the leader is asked: Kafka's clients may ask a frozen broker, and wait for longer than records stand there. In
-    this order of requests, a log that grows makes the number too small, never too large.
+    Only the leader is asked. Kafka's clients might ask a frozen broker, and wait for longer than the records are above
+    the high watermark. The log end is asked for first: if the log grows in between, the number is too low, never too
+    high.
     """
     end = _latest(leader, topic, index, _A_REPLICA)
     watermark = _latest(leader, topic, index, _NO_REPLICA)
@@ -57,7 +58,7 @@ def _latest(leader: Broker, topic: str, index: int, replica: int) -> int | None:
 
 
 def producers(side: Side, topic: str, index: int = 0) -> int | None:
-    """Returns how many producers the leader remembers of a partition; None while it does not answer."""
+    """Returns the number of producers of a partition that the leader remembers; None if the leader does not answer."""
     request = DescribeProducersRequest(
         topics=[DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[index])]
     )
@@ -69,12 +70,13 @@ def producers(side: Side, topic: str, index: int = 0) -> int | None:
 
 
 def markers_since(side: Side, topic: str, offset: int, index: int = 0) -> int:
-    """Returns the number of control batches in a partition from an offset on."""
+    """Returns the number of control batches of a partition from an offset on."""
     return sum(one.header.is_control for one in batches(side, topic, index, offset=offset))
 
 
 def joined_since(source: Side, destination: Side, topic: str, offset: int, index: int = 0) -> int:
-    """Returns how many batches of data fewer the destination has from an offset on, up to its last one."""
+    """Returns by how many batches of data the destination has fewer than the source, in the range from an offset to the
+    destination's last batch of data."""
     there = [one.header for one in batches(destination, topic, index, offset=offset) if not one.header.is_control]
     end = there[-1].next_offset if there else offset
     here = [one.header for one in batches(source, topic, index, offset=offset) if not one.header.is_control]
@@ -82,24 +84,24 @@ def joined_since(source: Side, destination: Side, topic: str, offset: int, index
 
 
 def topic_id(side: Side, topic: str) -> str:
-    """Returns a topic's id, as ``uuid.UUID`` writes it; empty if there is no such topic, or nobody answers."""
+    """Returns the id of a topic, as text of ``uuid.UUID``; empty if there is no such topic, or no answer."""
     try:
         found = side.admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)
         told = found[topic].result(_TIMEOUT_S).topic_id
-        # Not its text: librdkafka's base64 uses other characters than Kafka's.
+        # The id's own text is not used: librdkafka's base64 has other characters than Kafka's.
         halves = (told.get_most_significant_bits(), told.get_least_significant_bits())
         return str(UUID(bytes=struct.pack(">qq", *halves)))
-    except (KafkaException, TimeoutError):  # either may come first: a broker may be frozen
+    except (KafkaException, TimeoutError):  # a broker may be frozen, and either timeout may expire first
         return ""
 
 
 def known_as(side: Side, topic: str) -> frozenset[str]:
-    """Returns the names that requests have for a topic: its name, and its id."""
+    """Returns the texts by which requests name a topic: its name and its id. For ``lab.proxy.answers.carries``."""
     return frozenset({topic, topic_id(side, topic)})
 
 
 def config(side: Side, topic: str, key: str) -> str:
-    """Returns a topic's setting, as the brokers report it."""
+    """Returns the value of a topic config, as the brokers report it."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     (found,) = side.admin.describe_configs([resource], request_timeout=_TIMEOUT_S).values()
     return str(found.result(_TIMEOUT_S)[key].value)

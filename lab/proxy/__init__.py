@@ -2,7 +2,7 @@
 
 with Proxy(brokers=3) as proxy, Cluster(brokers=3, proxied=proxy.ports) as cluster:
     proxy.attach(cluster)
-    lost = proxy.arm("Produce", cut_answer())      # carried out, but never answered
+    lost = proxy.arm("Produce", cut_answer())      # the broker does it, but its answer never arrives
     ...                                            # a mirror that uses proxy.bootstrap_servers
     lost.wait()
 """

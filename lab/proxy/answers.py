@@ -1,7 +1,7 @@
-"""Answers that no broker gave: an error code for each partition of a request, whatever the kind of request.
+"""Makes answers that no broker has given: with an error code for each partition, for any kind of request.
 
-Kafka's schemas are regular enough for that: an answer lists what the request listed (topics, partitions, producers),
-level by level, and carries its error codes on the innermost level that has any.
+Kafka's schemas are regular enough for that. An answer lists what the request has listed (topics, partitions,
+producers), level by level. It has its error codes on the innermost level with such a field.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -10,13 +10,14 @@ from typing import Any
 from lab.proxy.frames import Frame, answer_class
 
 Only = Callable[[tuple[Any, ...]], bool]
-"""Selects innermost entries, by the names and numbers that lead to them, such as ("topic", 0)."""
+"""Returns True for innermost entries to select. It gets the names and numbers that lead to an entry, such as
+("topic", 0)."""
 
 _NOT_KNOWN = (
     "base_offset", "high_watermark", "last_stable_offset", "leader_epoch", "log_append_time_ms", "log_start_offset",
     "low_watermark", "offset", "preferred_read_replica", "producer_epoch", "producer_id", "timestamp",
 )  # fmt: skip
-"""Fields that a broker answers with -1 next to an error."""
+"""Fields that brokers set to -1 beside an error code."""
 _NAMES = (
     "name",
     "topic",
@@ -34,10 +35,10 @@ _OF_TEXT = ("transactional_id", "key", "name")
 
 
 def refusal(request: Frame, code: int) -> bytes:
-    """Returns the frame of an answer with this error code everywhere, made from the request alone.
+    """Returns the bytes of an answer with an error code in every entry, made only from the request.
 
     Raises:
-        KeyError: a kind of request that is not known here.
+        KeyError: the kind of request is not known here.
     """
     kind = answer_class(request.name)
     answer = kind[request.version](**_entry(request.decode(), kind, code))
@@ -45,12 +46,17 @@ def refusal(request: Frame, code: int) -> bytes:
 
 
 def spoiled(answer: Frame, code: int, only: Only | None = None) -> bytes:
-    """Returns the broker's own answer with this error code in each entry (that ``only`` selects).
+    """Returns the bytes of the broker's own answer, with an error code put into its entries.
 
-    Those of a Fetch lose their records; all else stays as it is. Without entries (``entries``), so does all.
+    Entries of a Fetch answer lose their records. Everything else stays as it is, and so does an answer without entries.
+
+    Args:
+        answer: the broker's answer.
+        code: the error code.
+        only: selects entries; None: all of them.
 
     Raises:
-        KeyError: a kind of request that is not known here.
+        KeyError: the kind of request is not known here.
     """
     decoded = answer.decode()
     for path, entry in _innermost(decoded, ()):
@@ -62,13 +68,13 @@ def spoiled(answer: Frame, code: int, only: Only | None = None) -> bytes:
 
 
 def entries(answer: Any) -> dict[tuple[Any, ...], int]:
-    """Returns the error codes in a decoded answer, by the names and numbers that lead to them."""
+    """Returns the names and numbers that lead to an innermost entry -> its error code. ``answer``: a decoded answer."""
     return {path: entry.error_code for path, entry in _innermost(answer, ())}
 
 
 def carries(request: Frame, known_as: Collection[str]) -> bool:
-    """Returns True if a Produce request writes to a topic, by its name or (from version 13 on) its id, as ``uuid.UUID``
-    writes it."""
+    """Returns True if a Produce request writes to a topic. ``known_as``: the topic's name, and its id as text of
+    ``uuid.UUID`` (requests from version 13 on have ids instead of names)."""
     return any(str(one.name or one.topic_id) in known_as for one in request.decode().topic_data)
 
 
@@ -78,7 +84,7 @@ def _framed(answer: Any, correlation_id: int) -> bytes:
 
 
 def _lists(kind: Any) -> Iterator[Any]:
-    """Yields the fields of a structure that are arrays of structures with an error code somewhere inside."""
+    """Yields those fields of a structure that are arrays of structures with an error code at any level."""
     for field in kind._struct._fields:
         if field.is_struct_array() and _has_code(getattr(kind, field.type_str)):
             yield field
@@ -89,7 +95,13 @@ def _has_code(kind: Any) -> bool:
 
 
 def _entry(asked: Any, kind: Any, code: int) -> dict[str, Any]:
-    """Returns the fields of an answer's structure for a requested entry."""
+    """Returns the fields of an answer's entry for an entry of the request.
+
+    Args:
+        asked: the entry of the request.
+        kind: class of the answer's entry.
+        code: the error code.
+    """
     fields = kind._struct.fields
     made: dict[str, Any] = {name: -1 for name in _NOT_KNOWN if name in fields}
     if isinstance(asked, int):
@@ -113,11 +125,13 @@ def _entry(asked: Any, kind: Any, code: int) -> dict[str, Any]:
 
 
 def _innermost(entry: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Yields the entries that carry the error codes, with the names and numbers that lead to them."""
+    """Yields each entry that has an error code, with the names and numbers that lead to it. ``path``: those that lead
+    to ``entry``."""
     all_lists = list(_lists(type(entry)))
     lists = [field for field in all_lists if getattr(entry, field.name)]
     if not lists:
-        # With lists, but nothing in them, it is the whole answer's code, which a fetch session has without an error.
+        # If all lists are empty, the code is that of the whole answer. An answer of a fetch session without news has 0
+        # there, and no entry.
         if "error_code" in entry._struct.fields and (not all_lists or entry.error_code):
             yield path, entry
         return

@@ -1,4 +1,4 @@
-"""The actions on one frame, and the fault that waits for a frame."""
+"""The actions on a frame, and the fault, which waits for a frame to strike."""
 
 import threading
 from collections.abc import Callable
@@ -13,17 +13,21 @@ if TYPE_CHECKING:
     from lab.proxy.link import Link
 
 WAIT_S = 120.0
-"""Longer than anything takes on a loaded machine: a wait that reaches it is in vain."""
+"""Default timeout in seconds. It is longer than anything takes on a loaded machine."""
 Where = Callable[[Frame], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """Breaks the connection, both ways, after so many bytes of the frame (None: after all of it; where the frame has
-    fewer, after the remainder of dividing by their number: it is cut all the same).
+    """Breaks the connection, in both directions, after some bytes of the frame.
 
-    A request cut after all of it: the broker does its work, and the client gets no answer. An answer cut after 0 bytes:
-    the same, and the proxy has seen that the work was done. ``reset``: by RST instead of FIN.
+    If a request is cut after its last byte, the broker does its work, and the client gets no answer. The same holds for
+    an answer that is cut after 0 bytes; then the proxy has also seen that the work was done.
+
+    Attributes:
+        direction: tells whether requests or answers are hit.
+        after_bytes: number of bytes that still pass, modulo the size of the frame; None: the whole frame passes.
+        reset: True to break the connection by RST instead of FIN.
     """
 
     direction: Direction
@@ -33,16 +37,16 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """Keeps the frame, and all that follow it on this connection in its direction, until ``Fault.deliver``, even if the
-    sender dies meanwhile; ``Fault.drop`` breaks the connection instead."""
+    """Keeps the frame, and all frames behind it in the same direction of the connection, until ``Fault.deliver``, even
+    if the sender dies meanwhile. ``Fault.drop`` breaks the connection instead."""
 
     direction: Direction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spoil:
-    """Lets the broker do its work, and puts this error code into each entry of its answer (that ``only`` selects).
-    An answer without entries, such as that of a fetch session without news, is not hit."""
+    """Lets the broker do its work, and puts an error code into the entries of its answer. An answer without entries,
+    for example of a fetch session without news, is not hit. ``only``: selects entries; None: all of them."""
 
     code: int
     only: Only | None = None
@@ -51,7 +55,7 @@ class Spoil:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse:
-    """Keeps the request from the broker, and answers it with this error code in every entry."""
+    """Does not deliver the request. The proxy itself answers it, with an error code in every entry."""
 
     code: int
     direction: Direction = Direction.REQUESTS
@@ -59,7 +63,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Does nothing: the frame is only seen (and can be sent again, ``Proxy.replay``)."""
+    """Lets the frame pass, and only notes it. A request can then be sent again (``Proxy.replay``)."""
 
     direction: Direction
 
@@ -69,32 +73,32 @@ _SEEN = {Cut: FRAME_CUT, Hold: FRAME_HELD, Spoil: WRONG_ANSWER, Refuse: WRONG_AN
 
 
 def cut_request(after_bytes: int | None = 0, *, reset: bool = False) -> Cut:
-    """See ``Cut``."""
+    """Returns an action that cuts a request; see ``Cut``."""
     return Cut(direction=Direction.REQUESTS, after_bytes=after_bytes, reset=reset)
 
 
 def cut_answer(after_bytes: int | None = 0, *, reset: bool = False) -> Cut:
-    """See ``Cut``."""
+    """Returns an action that cuts an answer; see ``Cut``."""
     return Cut(direction=Direction.ANSWERS, after_bytes=after_bytes, reset=reset)
 
 
 def hold_request() -> Hold:
-    """See ``Hold``."""
+    """Returns an action that holds a request; see ``Hold``."""
     return Hold(direction=Direction.REQUESTS)
 
 
 def hold_answer() -> Hold:
-    """See ``Hold``."""
+    """Returns an action that holds an answer; see ``Hold``."""
     return Hold(direction=Direction.ANSWERS)
 
 
 def watch_request() -> Watch:
-    """See ``Watch``."""
+    """Returns an action that notes a request; see ``Watch``."""
     return Watch(direction=Direction.REQUESTS)
 
 
 def watch_answer() -> Watch:
-    """See ``Watch``."""
+    """Returns an action that notes an answer; see ``Watch``."""
     return Watch(direction=Direction.ANSWERS)
 
 
@@ -103,8 +107,9 @@ class Fault:
     """An action that is armed for the next frames of a kind. Made by ``Proxy.arm``.
 
     Attributes:
-        frames: the frames that it hit, in order.
-        times: how often it may still happen; None: always.
+        name, action, where, node_id: see ``Proxy.arm``.
+        frames: the frames that the fault has hit, in order.
+        times: how many more frames may be hit; None: any number.
         skip: how many matching frames still pass unharmed before.
     """
 
@@ -117,18 +122,18 @@ class Fault:
     call: Callable[[Callable[[], object]], Any]
     """Runs a function in the proxy's thread."""
     record: Record
-    """The proxy's record."""
+    """The proxy's record of evidence."""
     frames: list[Frame] = field(default_factory=list)
     held: "list[tuple[Link, Callable[[], None]]]" = field(default_factory=list)
-    """The links that hold something, each with the function that lets it go."""
+    """(link, function that releases its frames) for each link with held frames."""
     _came: threading.Event = field(default_factory=threading.Event)
     _answered: threading.Event = field(default_factory=threading.Event)
     answer_seen: Frame | None = None
     delivered: bool = False
-    """True once the frames that it held were passed on."""
+    """True once ``deliver`` has released the held frames."""
 
     def hits(self, frame: Frame) -> bool:
-        """Returns True if it happens to this frame, and counts it then. In the proxy's thread."""
+        """Returns True if the fault hits this frame, and counts the frame then. For the proxy's thread only."""
         if (
             self.times == 0
             or frame.direction is not self.action.direction
@@ -147,12 +152,12 @@ class Fault:
         return True
 
     def happened(self) -> None:
-        """Note it as evidence, and wake everybody who waits. In the proxy's thread."""
+        """Notes evidence that the fault has struck, and wakes those who wait for it. For the proxy's thread only."""
         self.record.note(_SEEN[type(self.action)])
         self._came.set()
 
     def answered(self, answer: Frame) -> None:
-        """Take the broker's answer to the first request that it hit. In the proxy's thread."""
+        """Takes the broker's answer to the first request that was hit. For the proxy's thread only."""
         self.answer_seen = answer
         if self.delivered:
             self.record.note(LATE)
@@ -160,24 +165,25 @@ class Fault:
 
     @property
     def came(self) -> bool:
-        """True once it has happened."""
+        """True once the fault has struck."""
         return self._came.is_set()
 
     def wait(self, timeout_s: float = WAIT_S) -> Frame:
-        """Wait until it has happened; returns the first frame that it hit.
+        """Waits until the fault has struck, and returns the first frame that it has hit.
 
         Raises:
-            TimeoutError: it did not.
+            TimeoutError: the fault did not strike in time.
         """
         if not self._came.wait(timeout_s):
             raise TimeoutError(f"no {self.name} came in {timeout_s:.0f} s that {self.action} could happen to")
         return self.frames[0]
 
     def answer(self, timeout_s: float = WAIT_S) -> Any:
-        """Returns the broker's decoded answer to the first request that it hit, even if the client is dead by then.
+        """Waits for the broker's answer to the first request that was hit, and returns it decoded. The client may be
+        dead by then.
 
         Raises:
-            TimeoutError: there was none.
+            TimeoutError: no answer came in time.
         """
         if not self._answered.wait(timeout_s):
             raise TimeoutError(f"the broker did not answer the {self.name} in {timeout_s:.0f} s")
@@ -185,13 +191,13 @@ class Fault:
         return self.answer_seen.decode()
 
     def release(self) -> None:
-        """Let go what is held. In the proxy's thread."""
+        """Releases the held frames. For the proxy's thread only."""
         for _, let_go in self.held:
             let_go()
         self.held.clear()
 
     def deliver(self) -> None:
-        """Let go what is held."""
+        """Delivers the held frames."""
 
         def release() -> None:
             assert self.held, "nothing is held"
@@ -201,7 +207,7 @@ class Fault:
         self.call(release)
 
     def drop(self) -> None:
-        """Lose what is held, and break its connections."""
+        """Drops the held frames, and breaks their connections."""
 
         def cut() -> None:
             assert self.held, "nothing is held"
@@ -212,7 +218,7 @@ class Fault:
         self.call(cut)
 
     def disarm(self) -> None:
-        """Let it not happen any more."""
+        """Disarms the fault: it does not strike any more."""
 
         def never() -> None:
             self.times = 0

@@ -1,4 +1,4 @@
-"""Requests and answers as they pass, identified by the few bytes in front."""
+"""The requests and answers that pass the proxy, identified by their first bytes."""
 
 import enum
 import struct
@@ -12,9 +12,9 @@ import kafka.protocol.producer
 
 SIZE = struct.Struct(">i")
 HEAD = struct.Struct(">hhi")
-"""A request's API key, its version and the correlation id, after the size."""
+"""API key, API version and correlation id of a request, which follow the size."""
 LARGEST = 1 << 28
-"""Largest size of a frame in bytes; above it, it is not Kafka: nothing here sends more than 100 MiB."""
+"""Maximum size of a frame in bytes. A larger one is not Kafka's protocol: nothing here sends more than 100 MiB."""
 
 _MODULES = (kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer)
 REQUESTS: dict[int, Any] = {
@@ -41,11 +41,13 @@ class Frame:
 
     Attributes:
         link: number of the connection, from 1.
-        node_id: of the broker.
-        direction: that of requests or that of answers.
-        name: Kafka's name of the request, without "Request"; "API 99" if it is not known here.
-        data: all of it, the size in front.
-        request: the request that an answer belongs to.
+        node_id: node id of the broker.
+        direction: tells whether this is a request or an answer.
+        name: Kafka's name of the request, without "Request"; for example "API 99" if the API is not known here.
+        version: API version.
+        correlation_id: correlation id.
+        data: all bytes, beginning with the size.
+        request: the request that this answers; None: this is a request.
     """
 
     link: int
@@ -58,7 +60,7 @@ class Frame:
     request: "Frame | None" = field(default=None, repr=False)
 
     def decode(self) -> Any:
-        """Returns its content, as an object of ``kafka.protocol``.
+        """Returns the decoded content, an object of ``kafka.protocol``.
 
         Raises:
             KeyError: the kind of request is not known here.
@@ -68,7 +70,11 @@ class Frame:
 
 
 def answer_class(name: str) -> Any:
-    """Returns the class of the answers to this kind of request."""
+    """Returns the class of answers to a kind of request. ``name``: Kafka's name of the request.
+
+    Raises:
+        KeyError: the kind of request is not known here.
+    """
     for module in _MODULES:
         found = getattr(module, f"{name}Response", None)
         if found is not None:
@@ -77,10 +83,15 @@ def answer_class(name: str) -> Any:
 
 
 def request_frame(data: bytes, *, link: int, node_id: int) -> Frame:
-    """Returns the frame of a request. ``data`` is whole: size i32, then API key i16, version i16, correlation id i32.
+    """Returns the frame of a request.
+
+    Args:
+        data: the whole request: size i32, API key i16, API version i16, correlation id i32, and the rest.
+        link: number of the connection.
+        node_id: node id of the broker.
 
     Raises:
-        ValueError: too short for a request.
+        ValueError: the data is too short for a request.
     """
     if len(data) < SIZE.size + HEAD.size:
         raise ValueError(f"a request of {len(data)} bytes")
@@ -98,10 +109,14 @@ def request_frame(data: bytes, *, link: int, node_id: int) -> Frame:
 
 
 def answer_frame(data: bytes, request: Frame) -> Frame:
-    """Returns the frame of a broker's answer to ``request``: 4 bytes of size, then the correlation id.
+    """Returns the frame of a broker's answer.
+
+    Args:
+        data: the whole answer: size i32, correlation id i32, and the rest.
+        request: the request that it has to answer.
 
     Raises:
-        ValueError: too short for an answer, or it answers something else.
+        ValueError: the data is too short for an answer, or has another correlation id than the request.
     """
     if len(data) < 2 * SIZE.size:
         raise ValueError(f"an answer of {len(data)} bytes")

@@ -1,7 +1,8 @@
-"""One connection through the proxy: two pipes of whole frames, each with its own weather.
+"""One connection through the proxy: a pipe of whole frames for each direction, with its own weather.
 
-Frames are read whole, queued with their arrival time, and delivered in order: after the delay, while the pipe is not
-stalled, at its rate. Armed faults happen at delivery, so "the next Produce" is the next that would reach the broker.
+Frames are read whole, queued with their arrival times, and delivered in order: after the delay, at the pipe's rate, and
+not while the pipe is stalled. Armed faults hit frames when they are delivered, so "the next Produce" is the next one
+that would reach the broker.
 """
 
 import asyncio
@@ -19,17 +20,23 @@ from lab.proxy.faults import Cut, Fault, Hold, Refuse, Spoil
 from lab.proxy.frames import LARGEST, SIZE, Direction, Frame, answer_frame, request_frame
 
 KEPT_BYTES = 32 << 20
-"""Bytes that a pipe keeps while it is stalled or slow; beyond that the sender's writes wait, as on a real network."""
+"""Bytes that a pipe keeps while it is stalled or slow. Beyond that, the sender's writes wait, as on a real network."""
 SLICES_PER_S = 50
 SLOWED_S = 1.0
-"""A frame that takes this long because of a rate counts as slowed."""
+"""A frame counts as slowed if a rate makes it take this long, in seconds."""
 _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 @dataclass(slots=True)
 class Weather:
-    """How a pipe behaves. ``delay_s``: each frame arrives this much later. ``bytes_per_s``: None: no limit.
-    ``cut_after``: bytes until the connection breaks; None: never."""
+    """How a pipe behaves.
+
+    Attributes:
+        delay_s: how much later each frame arrives.
+        stalled: True while nothing is delivered.
+        bytes_per_s: rate at which frames are delivered; None: no limit.
+        cut_after: number of bytes until the connection breaks; None: it does not break.
+    """
 
     delay_s: float = 0.0
     stalled: bool = False
@@ -37,7 +44,7 @@ class Weather:
     cut_after: int | None = None
 
     def copy(self) -> "Weather":
-        """Returns the same for another pipe."""
+        """Returns a copy, for another pipe."""
         return replace(self)
 
 
@@ -51,16 +58,16 @@ class Owner(Protocol):
     record: Record
 
     def strikes(self, frame: Frame) -> Fault | None:
-        """Returns the fault that happens to this frame, if any."""
+        """Returns the fault that hits this frame, and counts it; None if there is none."""
 
     def saw(self, frame: Frame) -> None:
-        """Note that the frame is being delivered."""
+        """Counts a frame that is being delivered."""
 
     def broken(self, error: BaseException) -> None:
-        """Note that the bytes that pass are no Kafka, or that the proxy has a bug."""
+        """Notes an error of the proxy itself: bytes that are not Kafka's protocol, or a bug."""
 
     def gone(self, link: "Link") -> None:
-        """Note that the link is over."""
+        """Forgets a connection that has ended."""
 
 
 class _Over(Exception):
@@ -69,7 +76,13 @@ class _Over(Exception):
 
 @dataclass(slots=True)
 class _Due:
-    """A request whose answer is due: from the broker, or, with ``made``, from us."""
+    """A request that is not answered yet.
+
+    Attributes:
+        request: the request.
+        made: bytes of an answer that the proxy gives itself; None: the broker answers.
+        faults: faults that have hit the request.
+    """
 
     request: Frame
     made: bytes | None = None
@@ -86,7 +99,7 @@ class _Pipe:
         self.direction = direction
         self._record = record
         self._noted: set[Evidence] = set()
-        """Evidence already noted of the next frame."""
+        """Evidence that was noted already for the next frame."""
         self.weather = weather
         self._link = link
         self._reader = reader
@@ -98,14 +111,14 @@ class _Pipe:
         self._room = asyncio.Event()
         self._room.set()
         self.mute = False
-        """True once this direction was half-closed: what comes from then on is thrown away."""
+        """True once this direction was half-closed. Bytes that come after that are dropped."""
 
     def poke(self) -> None:
-        """Wake the pipe, since the weather or the queue changed."""
+        """Wakes the pipe after a change of the weather or of the queue."""
         self._changed.set()
 
     def _struck(self, what: Evidence) -> None:
-        """Note once that this keeps the next frame waiting."""
+        """Notes, once for each frame, that this fault keeps the next frame waiting."""
         if what not in self._noted:
             self._noted.add(what)
             self._record.note(what)
@@ -115,13 +128,14 @@ class _Pipe:
         (self._room.set if self._kept <= KEPT_BYTES else self._room.clear)()
 
     async def _wait(self, timeout_s: float | None = None) -> None:
-        """Wait until something changes, or the time is over."""
+        """Waits until ``poke``, or until the time is over."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), timeout_s)
         self._changed.clear()
 
     async def receive(self) -> None:
-        """Read frames until the sender ends, however it ends: what it had sent is still on its way."""
+        """Reads frames until the sender has ended, in whatever way. Frames that it has sent before are still
+        delivered."""
         loop = asyncio.get_running_loop()
         with suppress(asyncio.IncompleteReadError, OSError):
             while True:
@@ -138,7 +152,7 @@ class _Pipe:
         self.poke()
 
     async def deliver(self) -> None:
-        """Deliver frames until the sender has ended and everything is delivered; then pass on its end."""
+        """Delivers frames until the sender has ended and everything is delivered. Then passes its end-of-file on."""
         loop = asyncio.get_running_loop()
         while True:
             if not self._queue:
@@ -167,14 +181,14 @@ class _Pipe:
             await self._wait()
 
     async def hold(self, fault: Fault) -> None:
-        """Wait for the fault's ``deliver``."""
+        """Waits until the fault releases what it holds (``Fault.release``)."""
         released = asyncio.Event()
         fault.held.append((self._link, released.set))
         fault.happened()
         await released.wait()
 
     async def send(self, data: bytes) -> None:
-        """Write in the present weather. Bytes that the receiver does not live to take are lost."""
+        """Writes bytes in the present weather. If the receiver is gone, they are lost."""
         at, began_at = 0, asyncio.get_running_loop().time()
         slowed = False
         while at < len(data):
@@ -199,14 +213,14 @@ class _Pipe:
                     self._record.note(SLOWED)
 
     def end(self) -> None:
-        """Tell the receiver that no more comes."""
+        """Sends end-of-file to the receiver."""
         with suppress(OSError, RuntimeError):
             if self._writer.can_write_eof() and not self._writer.is_closing():
                 self._writer.write_eof()
 
 
 class Link:
-    """A client's connection and the one to the broker behind it."""
+    """A client's connection to the proxy, with the proxy's connection to the broker."""
 
     def __init__(
         self, owner: Owner, number: int, node_id: int,
@@ -228,7 +242,7 @@ class Link:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to pass frames on."""
+        """Begins to pass frames on."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def pipes(self, directions: Iterable[Direction]) -> list[_Pipe]:
@@ -236,8 +250,9 @@ class Link:
         return [self.requests if direction is Direction.REQUESTS else self.answers for direction in directions]
 
     async def _run(self) -> None:
-        """Run until the broker has ended and its last answer is delivered, or the link is cut. A client's end is passed
-        on, and the broker then ends: a client that is dead does not take back what it sent."""
+        """Runs until the broker has ended and its last answer is delivered, or until the link is cut. The end of a
+        client is passed on behind its requests, and the broker ends then: a dead client does not take back what it has
+        sent."""
         others = [
             asyncio.ensure_future(work())
             for work in (self.requests.receive, self.requests.deliver, self.answers.receive)
@@ -261,13 +276,13 @@ class Link:
             self.cut()
 
     async def pass_on(self, pipe: _Pipe, data: bytes) -> None:
-        """Pass on one frame, through the faults that are armed for it."""
+        """Passes on one frame, after the faults that are armed for it."""
         if pipe.direction is Direction.REQUESTS:
             await self._pass_request(pipe, request_frame(data, link=self.number, node_id=self.node_id))
         elif not self._due:
             raise ValueError(f"an answer of broker {self.node_id} that nobody asked for")
         else:
-            # It stays due until it is delivered: an answer of our own to a later request must not overtake it.
+            # It stays due until it is delivered: the proxy's own answer to a later request must not overtake it.
             due = self._due[0]
             await self._pass_answer(pipe, answer_frame(data, due.request), due)
             self._due.popleft()
@@ -315,11 +330,11 @@ class Link:
             fault.happened()
             raise _Over
         await pipe.send(data)
-        if fault is not None and not isinstance(action, Hold):  # a hold has happened before
+        if fault is not None and not isinstance(action, Hold):  # hold() has noted it already
             fault.happened()
 
     async def _pass_made(self) -> None:
-        """Give answers of our own once all answers before them are given."""
+        """Sends the proxy's own answers, once all answers before them are sent."""
         while self._due and (made := self._due[0].made) is not None:
             await self.answers.send(made)
             self._due.popleft()
@@ -327,19 +342,19 @@ class Link:
     # -- called from outside -----------------------------------------------------------------------------------------
 
     def change(self, directions: Iterable[Direction], change: Callable[[Weather], None]) -> None:
-        """Change the weather."""
+        """Changes the weather of the pipes of these directions."""
         for pipe in self.pipes(directions):
             change(pipe.weather)
             pipe.poke()
 
     def half_close(self, direction: Direction) -> None:
-        """Let the receiver of this direction read end-of-file; the other direction goes on."""
+        """Lets the receiver of this direction read end-of-file. The other direction goes on."""
         (pipe,) = self.pipes([direction])
         pipe.end()
         pipe.mute = True
 
     def cut(self, *, reset: bool = False) -> None:
-        """Close both sides at once; what is kept is lost. ``reset``: by RST."""
+        """Closes both connections at once, and drops the frames that are kept. ``reset``: True to close them by RST."""
         for writer in self._writers:
             with suppress(OSError):
                 sock = writer.get_extra_info("socket")
@@ -353,7 +368,7 @@ class Link:
             self._task.cancel()
 
     async def ended(self) -> None:
-        """Wait until it is over."""
+        """Waits until the link has ended."""
         if self._task is not None:
             await asyncio.wait([self._task])
 

@@ -1,12 +1,12 @@
-"""A TCP proxy between the mirror and every broker of one cluster, that fails on demand.
+"""A TCP proxy between the mirror and all brokers of one cluster. It fails on demand.
 
-Clients of Kafka follow the addresses that brokers advertise. So the brokers have a second listener
-(``SandboxCluster(proxied=...)``) that advertises the proxy's ports to its clients: in Metadata, in coordinators, in the
-leaders that newer Fetch and Produce answers name. Rewriting all of these on the way would mean decoding and encoding
-every kind of answer in every version; this way the bytes that pass are the broker's. Producers, consumers and the
-audit use the first listener and bypass the proxy.
+Kafka clients connect to the addresses that brokers advertise. So the brokers have a second listener
+(``SandboxCluster(proxied=...)``), for which they advertise the proxy's ports: in Metadata, as coordinators, and as the
+leaders in newer Fetch and Produce answers. The alternative, to rewrite all these addresses on the way, would mean to
+decode and encode every kind of answer in every version. This way, the bytes that pass are the broker's own. Producers,
+consumers and the audit use the first listener, and bypass the proxy.
 
-The proxy has a thread with an event loop of its own; the methods may be called from any other.
+The proxy has a thread with its own event loop. The public methods may be called from any other thread.
 """
 
 import asyncio
@@ -26,7 +26,8 @@ from mirror.sandbox.children.ports import Reservation
 
 BOTH = (Direction.REQUESTS, Direction.ANSWERS)
 MIRROR_HOST = "127.0.0.2"
-"""Source address of the mirror's connections to brokers, if the proxy is told so: all of 127.0.0.0/8 is loopback."""
+"""Source address for the proxy's connections to brokers (``Proxy(host=)``), by which brokers tell the mirror from other
+clients. All of 127.0.0.0/8 is loopback."""
 _BACKLOG = 128
 _STREAM_LIMIT = 1 << 20
 
@@ -46,18 +47,19 @@ class _Gate:
 
 
 class Proxy:
-    """See the module's docstring. A context manager: enter it before the cluster starts, then ``attach`` the cluster.
+    """The proxy of one cluster; see the module's docstring. A context manager: enter it before the cluster starts, then
+    ``attach`` the cluster.
 
     Args:
-        brokers: number of brokers; node ids are 1 and so on.
-        host: source address of the connections that it makes.
+        brokers: number of brokers. Their node ids are 1, 2, and so on.
+        host: source address of the proxy's connections to the brokers.
 
     Attributes:
-        ports: of 127.0.0.1, in the order of the node ids: for ``SandboxCluster(proxied=...)``.
-        seen: (direction, Kafka's name of the request) -> frames delivered.
-        made: connections so far.
-        record: what it did to frames and connections, as evidence.
-        errors: errors of its own: bytes that are no Kafka, bugs. The first is raised on leaving.
+        ports: the proxy's ports at 127.0.0.1, in the order of the node ids, for ``SandboxCluster(proxied=...)``.
+        seen: (direction, Kafka's name of the request) -> number of frames that were delivered.
+        made: number of connections that were made so far.
+        record: evidence of what the proxy has done to frames and connections.
+        errors: errors of the proxy itself: bytes that are not Kafka's protocol, bugs. The first one is raised on exit.
     """
 
     def __init__(self, brokers: int = 1, *, host: str = "127.0.0.1") -> None:
@@ -78,7 +80,7 @@ class Proxy:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The bootstrap servers for the mirror."""
+        """``bootstrap.servers`` for a mirror that goes through the proxy."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def __enter__(self) -> Self:
@@ -93,14 +95,14 @@ class Proxy:
             raise self.errors[0]
 
     def attach(self, cluster: SandboxCluster) -> None:
-        """Connect the ports to the proxied listeners of a cluster that has started."""
+        """Connects the ports to the proxied listeners of a cluster that has started."""
         upstream = [broker.proxied_port for broker in cluster.brokers]
         assert len(upstream) == len(self._gates), "a proxy for another number of brokers"
         assert None not in upstream, "the cluster was not started with proxied=proxy.ports"
         self.attach_ports([port for port in upstream if port is not None])
 
     def attach_ports(self, upstream: Iterable[int]) -> None:
-        """Connect the proxy's ports to whatever listens on these ports of 127.0.0.1."""
+        """Connects the proxy's ports to whatever listens on the ports ``upstream`` of 127.0.0.1."""
 
         def attach() -> None:
             for gate, port in zip(self._gates.values(), upstream, strict=True):
@@ -110,7 +112,7 @@ class Proxy:
         self.call(attach)
 
     def close(self) -> None:
-        """End everything. May be called twice."""
+        """Ends all connections and the proxy's thread. May be called twice."""
         for gate in self._gates.values():
             gate.reservation.release()
         if not self._thread.runs():
@@ -138,15 +140,18 @@ class Proxy:
         self, name: str, action: Action, *, where: Where | None = None, node_id: int | None = None,
         times: int | None = 1, skip: int = 0,
     ) -> Fault:  # fmt: skip
-        """Arm an action for the next request (or answer, as the action says) of a kind.
+        """Arms an action for the next requests of a kind, or for their answers, as the action says.
 
         Args:
             name: Kafka's name of the request: "Produce", "ListOffsets", "WriteTxnMarkers", ...
-            action: what happens.
-            where: selects among them.
-            node_id: the broker; None: any.
-            times: how many in a row it hits; None: all, until it is disarmed.
-            skip: how many pass unharmed before.
+            action: what happens to the frame.
+            where: returns True for frames that match; None: all match.
+            node_id: node id of the broker; None: any broker.
+            times: how many matching frames are hit in a row; None: all, until the fault is disarmed.
+            skip: how many matching frames pass unharmed before.
+
+        Returns:
+            The fault, with which the caller waits until it has struck.
         """
         fault = Fault(
             name=name, action=action, where=where, node_id=node_id, times=times, skip=skip, call=self.call,
@@ -156,7 +161,8 @@ class Proxy:
         return fault
 
     def replay(self, frame: Frame, *, timeout_s: float = WAIT_S) -> Any:
-        """Send a request once more, as the late bytes of a dead client: on a connection of its own, past all faults.
+        """Sends a request once more, as if the bytes of a dead client arrived late: on a separate connection, and
+        without any faults.
 
         Returns:
             The broker's answer, decoded.
@@ -175,27 +181,27 @@ class Proxy:
     # -- weather -----------------------------------------------------------------------------------------------------
 
     def delay(self, seconds: float, directions: Iterable[Direction] = BOTH, *, node_id: int | None = None) -> None:
-        """Deliver every frame this much later; with both directions, a round trip takes twice that. Latency only: any
-        number of frames may be on its way at the same time."""
+        """Delivers every frame later by some seconds. With both directions, a round trip takes twice that long. Only
+        latency is added: any number of frames may be under way at the same time."""
         self._change(directions, node_id, lambda weather: setattr(weather, "delay_s", seconds))
 
     def stall(self, directions: Iterable[Direction] = BOTH, *, node_id: int | None = None) -> None:
-        """Let nothing arrive until ``clear``; what is sent is kept, and connections stay open."""
+        """Delivers nothing until ``clear``. Frames that are sent are kept, and connections stay open."""
         self._change(directions, node_id, lambda weather: setattr(weather, "stalled", True))
 
     def slow(
         self, bytes_per_s: float, directions: Iterable[Direction] = BOTH, *, node_id: int | None = None
     ) -> None:  # fmt: skip
-        """Limit each connection and direction to this rate."""
+        """Limits each connection, in each of the directions, to a rate."""
         self._change(directions, node_id, lambda weather: setattr(weather, "bytes_per_s", bytes_per_s))
 
     def cut_after(self, size: int, directions: Iterable[Direction], *, node_id: int | None = None) -> None:
-        """Break each connection, also each later one, when this many more bytes went through in a direction."""
+        """Breaks each present and later connection once ``size`` more bytes have passed in one of the directions."""
         self._change(directions, node_id, lambda weather: setattr(weather, "cut_after", size))
 
     def clear(self) -> None:
-        """Restore good weather: no delay, nothing stalled or slow, all clients accepted, no fault armed; what a fault
-        holds is delivered."""
+        """Ends all failures: nothing is delayed, stalled or slow, new connections are accepted, and no fault is armed.
+        Frames that a fault holds are delivered."""
 
         def clear() -> None:
             for gate in self._gates.values():
@@ -231,7 +237,13 @@ class Proxy:
     # -- at once -----------------------------------------------------------------------------------------------------
 
     def cut(self, *, node_id: int | None = None, link: int | None = None, reset: bool = False) -> int:
-        """Break the present connections (one broker's, or a single one), and lose what they keep; returns how many."""
+        """Breaks present connections, and drops the frames that they keep. Returns the number of connections.
+
+        Args:
+            node_id: node id of the broker; None: all brokers.
+            link: number of the only connection; None: all connections.
+            reset: True to break them by RST instead of FIN.
+        """
 
         def cut() -> int:
             chosen = [
@@ -247,7 +259,8 @@ class Proxy:
         return self.call(cut)
 
     def half_close(self, direction: Direction, *, node_id: int | None = None) -> None:
-        """Let the receivers of this direction read end-of-file; the other direction stays."""
+        """Lets the receivers of this direction read end-of-file on all present connections. The other direction goes
+        on."""
 
         def half() -> None:
             for link in self._links.values():
@@ -258,7 +271,7 @@ class Proxy:
         self.call(half)
 
     def refuse(self, *, node_id: int | None = None) -> None:
-        """Refuse new connections until ``accept``; present ones stay."""
+        """Refuses new connections until ``accept``. Present connections stay."""
 
         def refuse() -> None:
             for gate in self._chosen(node_id):
@@ -267,7 +280,7 @@ class Proxy:
         self.call(refuse)
 
     def accept(self, *, node_id: int | None = None) -> None:
-        """Accept new connections again."""
+        """Accepts new connections again."""
 
         def accept() -> None:
             for gate in self._chosen(node_id):
@@ -277,25 +290,25 @@ class Proxy:
 
     @property
     def links(self) -> int:
-        """The number of present connections."""
+        """Number of present connections."""
         return len(self._links)
 
     # -- in the proxy's thread -----------------------------------------------------------------------------------------
 
     def strikes(self, frame: Frame) -> Fault | None:
-        """Returns the fault that happens to this frame, if any."""
+        """Returns the fault that hits this frame, and counts it; None if there is none."""
         return next((fault for fault in self._faults if fault.hits(frame)), None)
 
     def saw(self, frame: Frame) -> None:
-        """Note that the frame is being delivered."""
+        """Counts a frame that is being delivered."""
         self.seen[frame.direction, frame.name] += 1
 
     def broken(self, error: BaseException) -> None:
-        """Note that the bytes that pass are no Kafka, or that the proxy has a bug."""
+        """Notes an error of the proxy itself: bytes that are not Kafka's protocol, or a bug."""
         self.errors.append(error)
 
     def gone(self, link: Link) -> None:
-        """Note that the link is over."""
+        """Forgets a connection that has ended."""
         self._links.pop(link.number, None)
 
     def _chosen(self, node_id: int | None) -> list[_Gate]:
@@ -327,7 +340,7 @@ class Proxy:
             await self._join(gate, sock)
 
     async def _join(self, gate: _Gate, sock: socket.socket) -> None:
-        """Connect a new client to the broker. If the broker is down, the client's connection is aborted."""
+        """Connects a new client to the broker. If the broker is down, the client's connection is aborted."""
         client = await asyncio.open_connection(sock=sock, limit=_STREAM_LIMIT)
         try:
             broker = await self._upstream(gate)
@@ -335,7 +348,7 @@ class Proxy:
             client[1].transport.abort()
             return
         except asyncio.CancelledError:
-            # The proxy is closing, and does not know this connection yet.
+            # The proxy is closing. It does not have this connection in its list yet, so nobody else would abort it.
             client[1].transport.abort()
             raise
         self.made += 1
@@ -350,5 +363,5 @@ class Proxy:
         )
 
     def call(self, function: Callable[[], T]) -> T:
-        """Run a function in the proxy's thread; returns its result."""
+        """Runs a function in the proxy's thread, and returns its result."""
         return self._thread.call(function)

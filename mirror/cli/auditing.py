@@ -17,22 +17,23 @@ if TYPE_CHECKING:
 
 
 _OTHER = "mirror.audit.other"
-"""In the context's ``meta`` where the line is that of another command than the audit itself."""
+"""Key in the click context's ``meta``. It is set if the command line is that of a sub-command (explain, verify)."""
 
 
 class _Audit(click.Group):
-    """A command with commands of its own, which have nothing of its options.
+    """A command with sub-commands. The audit's own options are not read, and not required, for a sub-command.
 
-    It removes an earlier audit's files also if the command line is wrong: nothing of yesterday is left as an answer.
+    If ``--out`` names a folder, an earlier audit's files there are removed even if the command line is wrong: otherwise
+    yesterday's verdict would look like the answer.
     """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Returns none for another command's line."""
+        """Returns the audit's options; for a sub-command's line only the eager ones (``--help``)."""
         own = super().get_params(ctx)
         return [each for each in own if isinstance(each, click.Option) and each.is_eager] if _OTHER in ctx.meta else own
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parses the line; a first word that is a command begins that command's line."""
+        """Parses the command line. If its first word is a sub-command, the line is that of the sub-command."""
         given = [*args]
         if given and given[0] in self.commands:
             ctx.meta[_OTHER] = True
@@ -123,7 +124,7 @@ def _run(
 
 
 def _request(flow: "ResolvedFlow", digest: str) -> "AuditRequest":
-    """Returns what an audit is to compare for a flow."""
+    """Returns the request for an audit of a flow: both clusters, what is compared, and how."""
     from mirror.audit.model.request import AuditRequest, Endpoint
     from mirror.relay.settings import codec_named
 
@@ -221,8 +222,8 @@ def verify(path: Path, key: Path | None) -> None:
 
 
 def _remove_earlier(out: Path) -> None:
-    """Removes an earlier audit's files before anything can go wrong: a configuration with a mistake must not leave the
-    verdict of yesterday there."""
+    """Removes an earlier audit's files from the folder, before anything can fail: otherwise yesterday's verdict would
+    remain if, for example, the configuration is wrong. Exits with ``NOT_FINISHED`` if the folder cannot be written."""
     from rich.console import Console
 
     from mirror.audit.command import ExitCode, tell

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from mirror.service.importing.make.flows import Offsets
 
 RUNBOOKS = "https://runbooks.example/mirror"
-"""Stands in the shipped file for an address that only its operators know. Nobody has .example (RFC 2606)."""
+"""Placeholder in the shipped alert rules for the address of the operators' runbooks. The top-level domain .example is
+reserved (RFC 2606)."""
 
 
 @click.group()

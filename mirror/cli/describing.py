@@ -56,8 +56,15 @@ def describe(path: Path, at: str | None, name: str, topic: str, number: int | No
 
 
 def described(now: "Status", topic: str, number: int | None) -> list[dict[str, Any]]:
-    """Returns the partitions of a topic, or one of them, in order: the rows of the status with their ``skipped``
-    ranges. Those that halted here and that nobody holds now are among them."""
+    """Returns the status rows of a topic's partitions, each with its ``skipped`` ranges, by partition and flow.
+
+    Partitions that have halted here and that nobody holds now are included. The list is empty if nothing matches.
+
+    Args:
+        now: the status.
+        topic: name of the topic at the source.
+        number: number of the only partition to return; None: all partitions.
+    """
 
     def wanted(one: Mapping[str, Any]) -> bool:
         return one["topic"] == topic and number in (None, one["partition"])
@@ -79,8 +86,8 @@ def _range(skipped: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_lines(one: Mapping[str, Any], *, width: int = 0) -> str:
-    """Returns a partition as text, a line for each thing that is known of it. ``width``: lines are wrapped to so many
-    columns; 0: not at all."""
+    """Returns a partition as text, with one line for each known field. ``width``: column at which lines are wrapped; 0:
+    they are not wrapped."""
     lines = [f"{one['topic']}-{one['partition']}"]
     for name, value in one.items():
         if name in ("topic", "partition", "skipped") or value is None:
@@ -91,7 +98,7 @@ def as_lines(one: Mapping[str, Any], *, width: int = 0) -> str:
 
 
 def _wrapped(line: str, width: int) -> list[str]:
-    # The value stays beneath itself.
+    # Continuation lines are indented to the column in which the value begins.
     return textwrap.wrap(
         line, max(width, 48), subsequent_indent=" " * 24, break_long_words=False, break_on_hyphens=False
     )

@@ -1,5 +1,5 @@
-"""The configuration in effect: every key with its value, defaults included, in the file's own notation. Secrets, and
-whatever came out of ``${env:…}`` or ``${file:…}``, are hidden."""
+"""The configuration in effect: every key with its value, defaults included, in the file's own notation. Secrets and
+values from ``${env:…}`` or ``${file:…}`` are hidden."""
 
 import io
 import json
@@ -27,15 +27,15 @@ def in_effect(config: Config, *, given: bool = False) -> dict[str, Any]:
 
     Args:
         config: the whole configuration.
-        given: only the keys that the file has.
+        given: True to return only the keys that the file has.
     """
     found: dict[str, Any] = _plain(_mapping(config, config, "", given=given))
     return found
 
 
 def as_yaml(config: Config, *, given: bool = False) -> str:
-    """Returns ``in_effect`` as YAML. Values that the file does not give are marked. Where nothing is hidden, ``load``
-    reads it as the same configuration."""
+    """Returns ``in_effect`` as YAML, in which comments mark the defaults. If nothing is hidden, ``load`` reads the text
+    as the same configuration."""
     yaml, text = YAML(), io.StringIO()
     yaml.width = 1 << 16
     yaml.dump(_mapping(config, config, "", given=given), text)
@@ -43,7 +43,8 @@ def as_yaml(config: Config, *, given: bool = False) -> str:
 
 
 def as_table(config: Config, *, given: bool = False) -> str:
-    """Returns ``in_effect`` as a line for each key: where it is, its value, and whether that is its default."""
+    """Returns ``in_effect`` as a table with a line for each key: its section, its value, and whether that is the
+    default."""
     file = in_effect(config, given=True)
     rows = [("SECTION", "KEY", "VALUE", "")]
     for section, key, value in _leaves(in_effect(config, given=given)):
@@ -56,7 +57,8 @@ def as_table(config: Config, *, given: bool = False) -> str:
 
 
 def _leaves(found: Mapping[str, Any], section: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, Any]]:
-    """Yields section, key and value of every key: those of clusters and flows are in sections of their names."""
+    """Yields (section, key, value) of every key. The section of a cluster's or flow's key is ("clusters" or "flows",
+    its name); that of any other key is empty."""
     for key, value in found.items():
         if (not section and key in _SECTIONS) or section in {(name,) for name in _SECTIONS}:
             yield from _leaves(value, (*section, key))
@@ -84,7 +86,8 @@ def _mapping(config: Config, settings: Settings, flow: str, *, given: bool) -> C
 
 
 def _values(config: Config, settings: Settings, flow: str) -> Iterator[tuple[str, str, Any]]:
-    """Yields name, key and value of each setting. ``flow``: the flow's name, if it is one."""
+    """Yields (field name, key, value) of each setting, with secrets hidden. ``flow``: the flow's name if ``settings``
+    is a flow, otherwise empty."""
     plain = settings.model_dump(mode="json", by_alias=True, exclude=set(_SECTIONS))
     found = config.resolved(flow) if flow else None
     for name, field in type(settings).model_fields.items():

@@ -1,4 +1,5 @@
-"""``mirror`` itself: exit codes of wrong usage, output that cannot be written, and sub-groups that load late."""
+"""The ``mirror`` command itself: the exit code of wrong usage, output that cannot be written, and sub-groups that are
+imported only when they are used."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""The shapes in which commands show what they found: ``--format``."""
+"""The output formats of commands: ``--format``."""
 
 import io
 import json
@@ -23,12 +23,13 @@ FORMAT = click.option(
 
 
 def show(shape: str, data: Any, table: Callable[[int], str]) -> None:
-    """Prints something in the shape that was asked for.
+    """Prints data in the chosen format.
 
     Args:
         shape: one of ``SHAPES``.
-        data: it, as JSON could hold it.
-        table: returns it as text for people, in lines that are wrapped to so many columns; 0: not at all.
+        data: the data, of types that JSON can hold.
+        table: returns the data as text for people. It gets the column at which lines are wrapped; 0: they are not
+            wrapped.
     """
     if shape == "json":
         click.echo(json.dumps(data, indent=2))
@@ -41,7 +42,7 @@ def show(shape: str, data: Any, table: Callable[[int], str]) -> None:
 
 
 def yaml_text(data: Any) -> str:
-    """Returns data as YAML that readers of version 1.1 and of 1.2 understand alike."""
+    """Returns data as YAML text that means the same in YAML 1.1 and 1.2."""
     from ruamel.yaml import YAML
 
     yaml, text = YAML(), io.StringIO()
@@ -51,7 +52,7 @@ def yaml_text(data: Any) -> str:
 
 
 def _quoted(data: Any) -> Any:
-    """Returns the data with quotes around text that some version of YAML would take for something else."""
+    """Returns the data with quotes around text that some version of YAML would not read as text."""
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
     if isinstance(data, dict):

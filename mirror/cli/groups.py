@@ -13,7 +13,7 @@ from mirror.service.exits import EXIT_FAILED, EXIT_OK
 
 
 class _Offsets(click.Group):
-    """Takes what is no sub-command for the arguments of ``show``: ``mirror offsets -c mirror.yaml FLOW``."""
+    """Runs ``show`` if the first argument is not a sub-command: ``mirror offsets -c mirror.yaml FLOW``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args[:1] not in ([], ["-h"], ["--help"], *([name] for name in self.commands)):

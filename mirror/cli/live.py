@@ -1,4 +1,4 @@
-"""The screen of ``mirror status --watch``, made of two status objects, one after the other. Pure."""
+"""The screen of ``mirror status --watch``, made from the current status and an earlier one. Pure."""
 
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ _PARTITION_WIDTHS = (36, 10, 13, 10, 11)
 _COLOURS = {"halted": "red", "not ready": "red", "paused": "yellow", "remark": "yellow"}
 _UNKNOWN = "?"
 MOST_TOLD = 5
-"""Most halted partitions that are shown with their remedies."""
+"""Maximum number of halted partitions that are shown, each with its remedy."""
 
 
 def as_screen(now: Status, before: Status | None, *, width: int, height: int) -> list[str]:
@@ -24,9 +24,10 @@ def as_screen(now: Status, before: Status | None, *, width: int, height: int) ->
 
     Args:
         now: the status.
-        before: an earlier one of the same mirror, from which rates are taken; None: there are no rates yet.
-        width: columns of the terminal; the tables are made for 80, and cut off where there are fewer.
-        height: lines; what has no room is left out from the end: the partitions that are least far behind.
+        before: an earlier status of the same mirror, for the rates; None: no rates are shown.
+        width: columns of the terminal. The tables are made for 80 columns, and are cut off if there are fewer.
+        height: lines of the terminal. If these do not suffice, lines are left out at the end, first those of the
+            partitions that lag least.
     """
     at = datetime.fromtimestamp(now["time"], UTC).strftime("%H:%M:%SZ")
     ready = click.style("ready", fg="green") if now["ready"] else click.style("not ready", fg="red", bold=True)
@@ -65,7 +66,7 @@ def _of_flow(now: Status, flow: Status, earlier: Status | None, seconds: float) 
 
 
 def _rate(one: Status, earlier: Status | None, name: str, seconds: float, *, size: bool = False) -> str:
-    """Returns an amount a second; "-" if it is not known."""
+    """Returns by how much a counter has grown per second, as text; "-" if that is unknown."""
     if earlier is None or seconds <= 0:
         return "-"
     rate = max(0.0, one[name] - earlier[name]) / seconds
@@ -73,7 +74,8 @@ def _rate(one: Status, earlier: Status | None, name: str, seconds: float, *, siz
 
 
 def _attention(now: Status, width: int) -> list[str]:
-    """Returns what somebody has to look at: reasons not to be ready, remarks, and halted partitions."""
+    """Returns the lines about what needs an operator: reasons not to be ready, remarks, and halted partitions. Empty if
+    there is nothing."""
     told = [("not ready", each) for each in now["not_ready"]] + [("remark", each) for each in now["remarks"]]
     lines = [line for name, text in told for line in _wrapped(f"{name}: {text}", width, "", _COLOURS[name])]
     halted = [one for one in now["partitions"] if one["reason"]]
@@ -86,7 +88,8 @@ def _attention(now: Status, width: int) -> list[str]:
 
 
 def _behind(now: Status, before: Status | None) -> list[list[str]]:
-    """Returns a row for each partition that is not up to date, those that lag most first."""
+    """Returns a table row for each partition that lags, whose lag is unknown, or that is not active. The largest lag
+    comes first."""
     earlier = {_key(one): one for one in before["partitions"]} if before else {}
     seconds = now["time"] - before["time"] if before else 0.0
     some = [one for one in now["partitions"] if one["lag_records"] != 0 or one["state"] != "active"]
@@ -108,7 +111,8 @@ def _key(one: Status) -> tuple[Any, ...]:
 
 
 def _columns(cells: Sequence[str], widths: Iterable[int], width: int) -> str:
-    """Returns the cells in their columns: the first one to the left, and cut in its middle if it is too long."""
+    """Returns a line of a table. The first cell is aligned left, and shortened in its middle if it is too long; the
+    others are aligned right."""
     first, *others = zip(cells, widths, strict=True)
     name, room = first
     if len(name) > room:

@@ -1,4 +1,4 @@
-"""Options that several commands have, and what they stand for."""
+"""Options that several commands share, and how their values are resolved."""
 
 import shutil
 import sys
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class Bytes(click.ParamType[int]):
-    """A size as the configuration has them: a number of bytes, or one with a binary unit (32MiB)."""
+    """A size, written as in the configuration: a number of bytes, or a number with a binary unit (32MiB)."""
 
     name = "size"
 
     def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Returns the bytes, at least 1."""
+        """Returns the size in bytes. A size below 1 is wrong usage."""
         from mirror.service.config.kinds import parse_size
 
         size = value if isinstance(value, int) else parse_size(value)
@@ -53,7 +53,7 @@ ONLY_FLOW = click.option("--flow", "name", metavar="NAME", default="", help="Onl
 
 
 def load(path: Path) -> "Config":
-    """Reads the configuration, or exits with ``EXIT_CONFIG`` and what is wrong with it."""
+    """Returns the configuration. If it is wrong, prints the errors and exits with ``EXIT_CONFIG``."""
     from mirror.service.config import ConfigError
     from mirror.service.config import load as read
 
@@ -64,7 +64,8 @@ def load(path: Path) -> "Config":
 
 
 def chosen(config: "Config", name: str) -> "ResolvedFlow":
-    """Returns the flow that a command is about: the one that ``--flow`` names, or the only one."""
+    """Returns the flow that ``--flow`` names, or the only one. It is wrong usage if that flow is not enabled, or if no
+    flow is named and several are enabled."""
     from mirror.service.config import FlowNotChosen
 
     try:
@@ -78,8 +79,9 @@ class Running(NamedTuple):
 
     Attributes:
         address: host and port at which it listens.
-        flows: those of its flows that matter: name -> id.
-        token: what it wants to be shown before it changes something (``http.token``); empty: nothing.
+        flows: the flows that the command is about, name -> id; empty: any flow.
+        token: the token that the mirror requires for a change (``http.token``); empty: none is configured, or it is
+            unknown.
     """
 
     address: tuple[str, int]
@@ -88,10 +90,15 @@ class Running(NamedTuple):
 
 
 def mirror_of(path: Path, at: str | None, name: str) -> Running:
-    """Returns the mirror of this configuration. ``name``: the only flow that matters; empty: all.
+    """Returns how to reach the mirror that runs with this configuration.
 
-    A file that is wrong does not hinder whoever looks after a mirror that runs, if its address is given with ``at``:
-    then any flow matters, and no token is known.
+    If the file is wrong and ``at`` gives the address, the errors are only printed, since a running mirror must stay
+    reachable for its operators. The flows and the token are unknown then. Without ``at``, exits with ``EXIT_CONFIG``.
+
+    Args:
+        path: the configuration file.
+        at: the mirror's address, as HOST:PORT; None: that of ``http.listen``.
+        name: the only flow that the command is about; empty: all enabled flows.
     """
     from mirror.service.config import ConfigError
     from mirror.service.config import load as read
@@ -118,8 +125,12 @@ def _address(at: str) -> tuple[str, int]:
 
 @contextmanager
 def asking(commands: "Commands", *also: type[Exception]) -> Iterator[None]:
-    """Exits with ``EXIT_FAILED`` and what is wrong if a cluster does not answer what is asked here, or for an error of
-    the kinds ``also``. ``commands``: how those in the message are typed here."""
+    """Prints the message and exits with ``EXIT_FAILED`` if the body raises a ``NetworkError`` or one of ``also``.
+
+    Args:
+        commands: the mirror's commands as they are typed here, for those that the message names.
+        also: further types of exceptions that are expected.
+    """
     from mirror.net.errors import NetworkError
 
     expected: tuple[type[Exception], ...] = (NetworkError, *also)
@@ -131,7 +142,8 @@ def asking(commands: "Commands", *also: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def adding(message: str) -> Iterator[None]:
-    """Says it on stderr, too, if what is done here exits with an error: what that error means for what runs."""
+    """Prints the message on stderr if the body exits (``SystemExit``): what the failure means for the mirror that
+    runs."""
     try:
         yield
     except SystemExit:
@@ -140,11 +152,12 @@ def adding(message: str) -> Iterator[None]:
 
 
 def terminal_width() -> int:
-    """Returns the columns of the terminal that stdout is; 0 if it is none: for programs, lines stay whole."""
+    """Returns the number of columns of the terminal; 0 if stdout is not a terminal, so that programs get whole
+    lines."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def fail(message: str, code: int) -> NoReturn:
-    """Says it on stderr and exits."""
+    """Prints the message on stderr and exits with the code."""
     click.echo(message, err=True)
     sys.exit(code)

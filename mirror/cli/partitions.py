@@ -1,4 +1,4 @@
-"""``mirror pause`` and ``mirror resume``: asked of the mirror that runs here."""
+"""``mirror pause`` and ``mirror resume``: requests to the mirror that runs here."""
 
 import sys
 from collections.abc import Callable
@@ -116,7 +116,8 @@ def _asked(
     everything: bool,
     ask: "Callable[[Running], Resumed]",
 ) -> "Resumed":
-    """Returns the mirror's answer, or exits with what is wrong."""
+    """Sends the request and returns the mirror's answer. On failure, prints the error and exits with ``EXIT_FAILED``.
+    ``done``: the participle for messages, "paused" or "resumed"."""
     from mirror.service.http import client
 
     if everything is (topic is not None):
@@ -128,14 +129,14 @@ def _asked(
 
 
 def _tell(found: "Resumed", done: str, nothing: str, *, one: bool, everything: bool) -> None:
-    """Prints the outcomes, and exits.
+    """Prints what was done with each partition, and exits with the code for that.
 
     Args:
         found: the mirror's answer.
-        done: what was asked for: "paused" or "resumed".
-        nothing: what is printed if no partition is concerned.
-        one: True if a single partition was asked for.
-        everything: True for ``--all``: partitions that other machines have are then no failure.
+        done: the participle for messages, "paused" or "resumed".
+        nothing: the message if the answer is about no partition and no flow.
+        one: True if the request named a single partition. Then it is a failure if the answer is about none.
+        everything: True for ``--all``. Then partitions that other machines have are no failure.
     """
     for each in found.outcomes:
         which = f"{each.flow}: {each.topic}-{each.partition}" if each.flow else f"{each.topic}-{each.partition}"

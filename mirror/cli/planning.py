@@ -1,4 +1,4 @@
-"""``mirror plan``: before the first byte."""
+"""``mirror plan``: what the mirror would do, before it copies the first byte."""
 
 import sys
 from pathlib import Path

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mirror.service.telemetry.status import Status
 
 NARROW, LONG = 80, 1_000
-"""Columns and lines of ``status --watch`` where stdout is no terminal."""
+"""Columns and lines of ``status --watch`` if stdout is not a terminal."""
 
 
 @click.command()
@@ -68,7 +68,7 @@ def run(path: Path, workers: int | None, fail_fast: bool, background: bool) -> N
     except place.Failed as error:
         fail(str(error), error.code)
     finally:
-        if kept is not None:  # what follows has not begun
+        if kept is not None:  # only reached if the supervisor was not started: become() does not return
             kept.close()
 
 
@@ -160,7 +160,8 @@ def reload(path: Path, at: str | None) -> None:
 
 
 def _watch(fetch: "Callable[[], Status]", interval_s: float) -> NoReturn:
-    """Shows the status again and again, until it is interrupted. A mirror that does not answer is waited for."""
+    """Shows the status every ``interval_s`` seconds, until KeyboardInterrupt. While the mirror does not answer, shows
+    the error instead."""
     from mirror.cli.live import as_screen
     from mirror.service.http import client
 

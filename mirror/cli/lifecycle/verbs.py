@@ -1,5 +1,5 @@
-"""The commands that drive the service: through systemd where a unit of ours runs this configuration, otherwise as a
-process in the background."""
+"""The commands that start and stop the service: through systemd if a ``mirror@`` unit runs this configuration,
+otherwise as a process in the background."""
 
 import sys
 import time
@@ -163,7 +163,16 @@ def _done(
     *,
     workers: int | None = None,
 ) -> NoReturn:
-    """Does it with the lock of these commands held, shows the result, and exits."""
+    """Runs a command while it holds the lock that these commands share, shows the result, and exits.
+
+    Args:
+        path: the configuration file.
+        shape: the output format, one of ``SHAPES``.
+        wait_s: longest wait for the lock; None: ``START_S``.
+        by_hand: acts on a mirror in the background. It gets a function that releases the lock early.
+        by_systemd: acts on the systemd unit that runs this configuration.
+        workers: the value of ``--workers``, which is wrong usage if there is a unit; None: not given.
+    """
     from mirror.service.instance.asking import Asked
     from mirror.service.instance.place import Failed, place_of
     from mirror.service.instance.units import unit_of
@@ -173,7 +182,7 @@ def _done(
     try:
         place = place_of(path)
         with place.locked(START_S if wait_s is None else wait_s) as release:
-            # One that was started before the unit was installed is what runs.
+            # A mirror that was started by hand before the unit was installed still runs: the command is about that one.
             running = Asked.of(place)
             unit = unit_of(path) if running is None else None
             if running is not None:
@@ -216,7 +225,7 @@ def _of_unit(unit: "Unit", outcome: str) -> "Result":
 
 
 def as_text(data: dict[str, Any]) -> str:
-    """Returns a result as lines for people."""
+    """Returns a result as text for people."""
     which = data["unit"] or "mirror"
     pid = f", process {data['pid']}" if data["pid"] and data["outcome"] != "stopped" else ""
     lines = [f"{which}: {data['outcome']}{pid}"]

@@ -1,4 +1,4 @@
-"""``mirror cutover``: moves over to the destination, and prepares the way back."""
+"""``mirror cutover``: moves consumer groups over to the destination, and prepares the way back."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ class Seconds(click.ParamType[float]):
     _UNITS = (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0))
 
     def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Returns the seconds, above 0."""
+        """Returns the duration in seconds. It is wrong usage unless it is above 0 and below 1e6."""
         if isinstance(value, float | int):
             return float(value)
         text, factor = value, 1.0
@@ -146,7 +146,7 @@ def cutover(
 
 
 class _Run:
-    """One call of the command."""
+    """One invocation of the command."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class _Run:
         self._options = options
 
     async def forward(self, *, dry_run: bool) -> int:
-        """Cuts over, or only says so."""
+        """Cuts over, or with ``dry_run`` only tells what would be done. Returns the exit code."""
         from mirror.service.config import resolve
         from mirror.service.cutover.command import Cutover
         from mirror.service.cutover.next_steps import after_cutover
@@ -184,7 +184,17 @@ class _Run:
             return await run.run(lambda data: after_cutover(data, self._commands, bootstrap, self._folder))
 
     async def reverse(self, config_out: Path | None, *, dry_run: bool) -> None:
-        """Prepares the way back, or only says so."""
+        """Prepares the way back, or with ``dry_run`` only tells what would be done.
+
+        Args:
+            config_out: file for the configuration of the flow back; None: beside the configuration, as
+                NAME.reverse.yaml.
+            dry_run: True to change nothing.
+
+        Raises:
+            Refused: the flow cannot lead back (``offsets: mapped``, ``identity: strict``), there is no certificate, or
+                the state of the clusters forbids it.
+        """
         from mirror.service.config import resolve
         from mirror.service.cutover import configuration, failback
         from mirror.service.cutover.adopting import Adopting
@@ -284,7 +294,8 @@ class _Run:
         return ask
 
     def _audit(self, out: Path) -> "Audit":
-        """Runs ``mirror audit`` as a process of its own: Spark leaves a JVM behind in the one that starts it."""
+        """Runs ``mirror audit`` in a separate process, since Spark leaves a JVM running in the process that starts it.
+        ``out``: folder for the audit's files."""
         from mirror.service.cutover.certificate import Audit
 
         command = [sys.executable, "-m", "mirror", "audit", "-c", str(self._path)]

@@ -44,7 +44,7 @@ def show_offsets(path: Path, name: str, groups: tuple[str, ...], shape: str) -> 
         found = asyncio.run(offsets(resolve.flow_sides(flow), groups_of(flow, config, groups)))
     show(shape, found, lambda _: commands.rendered(as_text(found)))
     unread = any(group["state"] in ("failed", "unsupported") for group in found["groups"])
-    # A topic that was retired at the source is shown until its copy is deleted, too: for years, where copies are kept.
+    # A topic that was retired at the source is shown for as long as its copy exists, which may be years: no failure.
     unseen = any(not each["gone"] for each in found["missing"])
     unknown = unread or any(row["why"] for row in found["partitions"]) or unseen or found["unlisted"]
     absent = set(groups) - {group["group"] for group in found["groups"]}

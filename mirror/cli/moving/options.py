@@ -1,4 +1,4 @@
-"""The flow that is named on the command line, and the groups of it."""
+"""The flow and the consumer groups that the command line names."""
 
 import re
 from typing import TYPE_CHECKING
@@ -22,7 +22,13 @@ GROUPS = click.option(
 
 
 def named(config: "Config", name: str, *, disabled: bool = False) -> "ResolvedFlow":
-    """Returns the flow of this name, or the only one. ``disabled``: it may be disabled, if it is named."""
+    """Returns the flow of this name, or the only enabled one. It is wrong usage if there is no such flow.
+
+    Args:
+        config: the configuration.
+        name: name of the flow; empty: the only enabled flow.
+        disabled: True if the named flow may be disabled.
+    """
     from mirror.service.config import shell_hint
 
     if disabled and name in config.flows:
@@ -39,7 +45,8 @@ def named(config: "Config", name: str, *, disabled: bool = False) -> "ResolvedFl
 
 
 def groups_of(flow: "ResolvedFlow", config: "Config", groups: tuple[str, ...]) -> "SyncSettings":
-    """Returns the settings by which groups are selected. ``groups``: only these, by name; empty: as configured."""
+    """Returns the settings that select consumer groups. ``groups``: names of the only groups to select; empty: those
+    that the configuration selects."""
     from dataclasses import replace
 
     from mirror.service.config import resolve

@@ -1,1 +1,1 @@
-"""`mirror trace`."""
+"""``mirror trace``."""

@@ -69,7 +69,8 @@ def trace(path: Path, at: str | None, name: str, topic: str, number: int, second
 
 
 def _is_halted(step: Mapping[str, Any], *, before: bool) -> bool:
-    """Returns True if the partition has halted by the end of this step; a pause is none."""
+    """Returns True if the partition is halted after this step. A pause is not a halt. ``before``: True if it was halted
+    before the step."""
     if step["step"] == "event" and step["event"] in ("halted", "paused"):
         return bool(step["event"] == "halted")
     return before and not (step["step"] in ("here", "phase") and step["phase"] != "halted")

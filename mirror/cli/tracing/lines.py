@@ -1,4 +1,4 @@
-"""A partition's steps as text. Pure."""
+"""The steps of ``mirror trace`` as text. Pure."""
 
 import json
 import textwrap
@@ -14,12 +14,13 @@ _APART = frozenset({"at_ms", "step", "worker", "event"})
 
 
 def as_text(step: Mapping[str, Any], shape: str, *, width: int) -> str:
-    """Returns a step in one of the shapes of ``--format``. All of them together are JSON lines, or a YAML list.
+    """Returns a step in one of the formats of ``--format``. In JSON, all steps together are JSON lines; in YAML, a
+    list.
 
     Args:
-        step: it, as the mirror tells it.
+        step: the step, as the mirror reports it.
         shape: table, wide, json or yaml.
-        width: columns to which a table's lines are wrapped; 0: not at all.
+        width: column at which the lines of a table are wrapped; 0: they are not wrapped.
     """
     if shape == "json":
         return json.dumps(step)
@@ -39,7 +40,7 @@ def as_text(step: Mapping[str, Any], shape: str, *, width: int) -> str:
 
 
 def as_line(step: Mapping[str, Any]) -> str:
-    """Returns a step as one line: when, which worker, what, and each thing that is known of it."""
+    """Returns a step as one line: time of day (UTC), worker, name of the step, and its fields that are not empty."""
     at = datetime.fromtimestamp(step["at_ms"] / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
     who = f"w{step['worker']}" if "worker" in step else ""
     name = step.get("event", step["step"])

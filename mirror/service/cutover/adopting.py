@@ -1,9 +1,9 @@
-"""Writes down, for a flow that leads back to where its source was copied from, that what is there already is in its
-place: so it goes on behind that instead of refusing batches that others wrote.
+"""Prepares a flow that copies back to the former source of a cutover. It writes down that the batches which are there
+already are in their places. So the flow goes on behind them, instead of refusing them as those of a foreign writer.
 
-``mirror cutover --reverse`` does so once both logs are known to be the same up to there. It writes what the mirror
-itself would: pins, and the acceptance of the flow that came the other way, as far as that has copied. If that flow
-copies anything more, the loop is found as always (docs/DESIGN.md#59-loops).
+``mirror cutover --reverse`` does this once both logs are known to be the same up to there. It writes the same entries
+as a mirror: pins, and the acceptance of the flow that has copied in the other direction, up to what that has copied. If
+that flow copies anything more, the loop is found as always (docs/DESIGN.md#59-loops).
 """
 
 import time
@@ -29,17 +29,17 @@ MOST_IDS = 99
 
 
 class NotAdopted(Exception):
-    """It cannot be written down; the message says why and what to do."""
+    """The flow back cannot be prepared; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """What is written down, and under which flow id.
+    """The entries to write into the internal topic of the flow back.
 
     Attributes:
-        flow_id: of the flow that leads back.
+        flow_id: id of the flow back.
         pins, loops: the entries.
-        begun: partitions of which that flow has copied something already; nothing is written for these.
+        begun: partitions (topic-partition) of which that flow has copied something already. No pin is written for them.
     """
 
     flow_id: str
@@ -49,8 +49,13 @@ class Adoption:
 
 
 class Adopting:
-    """For one flow that leads back. ``translator``: of that flow, open and lazy: its source is where the copies are.
-    ``isolation_level``, ``identity``: its settings."""
+    """Prepares one flow that leads back.
+
+    Args:
+        translator: the open, lazy translator of the flow back. Its source is the cluster that has the copies.
+        isolation_level: ``isolation.level`` of the flow back.
+        identity: ``identity`` of the flow back.
+    """
 
     def __init__(self, translator: Translator, *, isolation_level: str, identity: str) -> None:
         self._source = translator.source
@@ -60,9 +65,15 @@ class Adopting:
         self._identity = identity
 
     async def begun(self, name: str, rows: Iterable[PartitionEnds]) -> dict[Key, str]:
-        """Returns the partitions of which the flow back has copied something already, with the flow id that it has: the
-        first batch behind what was certified is its own. So what it writes down may be written again, if its internal
-        topic was lost. Whether all the rest is its own, too, it finds out itself.
+        """Returns the partitions of which the flow back has copied something already -> the flow id of their batches.
+
+        These are the partitions whose first batch behind the certified end was written by the flow back. So its entries
+        may be written again if its internal topic was lost. Whether the batches behind the first one are its own as
+        well, the flow itself finds out when it locates the partition.
+
+        Args:
+            name: name of the flow back.
+            rows: the partitions as they were certified.
 
         Raises:
             NetworkError: a log cannot be read.
@@ -72,7 +83,7 @@ class Adopting:
             try:
                 there = await self._translator.log(self._destination, row.topic, row.partition)
             except NotTranslated:
-                continue  # it is gone: that is told elsewhere
+                continue  # the partition is gone: check_logs() tells that
             if not await there.start() <= row.source_end < await there.true_end():
                 continue
             first = await there.batch_at(row.source_end)
@@ -87,16 +98,16 @@ class Adopting:
         return found
 
     async def plan(self, name: str, rows: Iterable[PartitionEnds], begun: Mapping[Key, str]) -> Adoption:
-        """Returns what is to be written down.
+        """Returns the entries to write.
 
         Args:
-            name: of the flow, and its first choice of an id.
-            rows: the partitions as they were certified: of the flow that came the other way.
-            begun: see the method of this name.
+            name: name of the flow back, which is also the first flow id that is tried. Ids with a number follow.
+            rows: the partitions as they were certified, as the flow in the other direction has them.
+            begun: the partitions that ``begun`` has returned.
 
         Raises:
-            NotAdopted: no flow id is free, or it is not that of what was begun; or a side has lost what was certified,
-                and has something else in its place.
+            NotAdopted: no flow id is free; the id found is not the one under which partitions were begun; or a side has
+                lost what was certified, and has something else in its place.
             NetworkError: a cluster does not answer.
         """
         rows = list(rows)
@@ -125,10 +136,10 @@ class Adopting:
         )
 
     async def write(self, adoption: Adoption) -> None:
-        """Writes it down. May be repeated.
+        """Writes the entries into the internal topic. May be repeated.
 
         Raises:
-            NetworkError: it is not certain that all of it was written.
+            NetworkError: it is not certain that all entries were written.
         """
         state = InternalTopic(self._destination, adoption.flow_id, lean=True)
         await state.open()
@@ -140,7 +151,7 @@ class Adopting:
                 at_ms=_now_ms(),
             )
         )
-        # A flow that finds a pin finds what it accepts of the other way, too.
+        # In this order: whenever the flow finds a pin, the acceptance of the other flow is there as well.
         await state.save(adoption.loops)
         await state.save(adoption.pins)
 
@@ -152,7 +163,7 @@ class Adopting:
         return state.ledger if not others else Ledger()
 
     async def _pin(self, row: PartitionEnds) -> Pin | None:
-        """Returns the pin of a partition that holds something; None: nothing was ever written there."""
+        """Returns the pin of a partition; None if nothing was ever written to the partition."""
         if not row.source_end:
             return None
         here = await self._translator.log(self._source, row.into, row.partition)
@@ -173,7 +184,11 @@ class Adopting:
         )
 
     async def _loops(self, ends: Mapping[Subject, int]) -> list[AcceptedLoop]:
-        """Returns the acceptance of all flows that have copied these partitions the other way, up to these ends."""
+        """Returns acceptances of all flows that have copied these partitions in the other direction.
+
+        Args:
+            ends: partition, as those flows have it -> the certified end, up to which their copying is accepted.
+        """
         names = [name for name in await topic_codes(self._source) if name.startswith(PREFIX)]
         found = []
         for name in sorted(names):
@@ -184,7 +199,7 @@ class Adopting:
             except UNREADABLE as error:
                 if passes(error):
                     raise
-                # Somebody else's. If it is of a flow that closes a loop after all, the flow back halts.
+                # Another flow's topic that cannot be read. If that flow closes a loop after all, the flow back halts.
                 continue
             for flow in state.ledger.flows:
                 if not _leads(flow, self._destination, self._source):
@@ -219,21 +234,23 @@ def _leads(flow: FlowEntry, source: Cluster, destination: Cluster) -> bool:
 
 
 def _is_same(known: Pin, wanted: Pin | None) -> bool:
-    """Returns True if a pin says the same as one that is to be written, whatever was copied since."""
+    """Returns True if a pin equals the one that is to be written, except for what was copied since and for the time.
+    ``wanted``: None: no pin is to be written, so the result is False."""
     return wanted is not None and replace(known, copied=None, at_ms=0) == replace(wanted, copied=None, at_ms=0)
 
 
 async def _last(log: PartitionLog, end: int, epoch: int) -> LastCopied:
-    """Returns the note of what stands before ``end`` in a log.
+    """Returns the note of the last batch before ``end`` in a log.
 
     Args:
-        log: of either side.
-        end: where it ended when it was certified, or where the other side did.
-        epoch: of its leader then; -1: not known.
+        log: the log of either side.
+        end: the certified end.
+        epoch: leader epoch of this side when it was certified; -1: not known.
 
     Raises:
-        NotAdopted: a later leader has written there.
-        NetworkError: it cannot be read now.
+        NotAdopted: the batch is of a later leader epoch, so the log has lost its certified end; or the log has batches
+            in an old format.
+        NetworkError: the log cannot be read now.
     """
     try:
         found = await log.batch_at(end - 1) if await log.start() < end else None

@@ -1,4 +1,4 @@
-"""The certificate of a cutover: what was moved, by which ends, and how far that is proved. Pure."""
+"""The certificate of a cutover: what was moved, where both logs ended, and what the audit says of it. Pure."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -12,20 +12,21 @@ from mirror.service.sync.plan import GroupPlan, GroupState
 VERSION = 1
 FILE = "certificate.json"
 SKIPPED = "skipped"
-"""The verdict of an audit that was left out."""
+"""The verdict if there was no audit (``--skip-audit``)."""
 MOVED = (GroupState.IN_STEP, GroupState.AHEAD)
 
 
 class Audit(NamedTuple):
-    """What the audit said. ``verdict``: ``identical``, ``accepted``, ``unverifiable`` and so on, as its summary has it;
-    ``skipped``: there was none. ``code``: its exit code; -1: there was none."""
+    """The result of the audit. ``verdict``: that of its summary, for example ``identical``, ``accepted`` or
+    ``unverifiable``; ``skipped``: there was no audit. ``code``: its exit code; -1: there was no audit."""
 
     verdict: str
     code: int = -1
 
 
 def group_data(plan: GroupPlan) -> dict[str, Any]:
-    """Returns a group with its offsets at the source, and those that it has at the destination now."""
+    """Returns a group for the certificate, with its offsets at the source and those that it has at the destination
+    now."""
     moves = {(move.topic, move.partition): move for move in plan.moves}
     return {
         "group": plan.group,
@@ -61,14 +62,14 @@ def certificate(
 
     Args:
         subject: the flow.
-        rows: the ends of all of its partitions, all of them copied.
+        rows: the ends of all its partitions. Each is copied to its end.
         program: the mirror's version.
         exact: True if offsets are the same on both sides.
-        audit: what it said.
-        groups: as ``group_data`` returns them.
-        not_covered: topics of the source that stay there.
-        stood_still_s: for how long the source's ends were seen to stand still.
-        at: seconds since 1970; None: now.
+        audit: the result of the audit.
+        groups: the groups, as ``group_data`` returns them.
+        not_covered: topics of the source that the flow does not copy.
+        stood_still_s: how long the source's ends were seen to stand still.
+        at: time of the certificate in seconds since 1970; None: now.
     """
     now = time.time() if at is None else at
     return {
@@ -99,14 +100,20 @@ def certificate(
 
 
 class CertificateUnreadable(Exception):
-    """It is no certificate, or another flow's; the message says what is wrong with it."""
+    """The data is not a certificate that this version can read; the message says what is wrong with it."""
 
 
 def certified(data: Any) -> tuple[Subject, dict[tuple[str, int], PartitionEnds], Audit]:
-    """Returns what a certificate says: the flow, the ends by partition, and the audit.
+    """Reads a certificate.
+
+    Args:
+        data: the certificate, parsed from JSON.
+
+    Returns:
+        The flow, the ends of each partition, and the result of the audit.
 
     Raises:
-        CertificateUnreadable: see there.
+        CertificateUnreadable: the data is not a certificate, or was written by a version with another format.
     """
     try:
         if data["version"] != VERSION:

@@ -1,7 +1,8 @@
-"""``mirror cutover``: the steps, in order. Each is noted when it is done, for the ends of the source that it was done
-for. So the command may be interrupted anywhere and run again: it goes on, and begins again if the source has moved.
+"""``mirror cutover``: the steps, in order. Each step is noted when it is done, with the source's log ends for which it
+was done. So the command may be interrupted anywhere and run again: it goes on with the next step, or begins again if
+the source's ends have changed.
 
-Nothing it does has to be undone. It only reads, until it commits the groups' offsets, as ``mirror sync`` does.
+Nothing that it does has to be undone. It only reads, until it commits the groups' offsets, as ``mirror sync`` does.
 """
 
 import asyncio
@@ -23,14 +24,14 @@ from mirror.service.sync.plan import GroupPlan, GroupsPlan, GroupState
 from mirror.service.texts import duration_text, many, some
 
 POLL_S = 0.5
-"""Pause between two looks while the copy catches up."""
+"""Pause between two looks at the clusters while the copy catches up."""
 TOLD_EVERY_S = 5.0
 AUDIT = "audit"
-"""The folder of the audit's result files."""
+"""Name of the folder with the audit's result files."""
 UNPROVEN, DIFFERENT = 3, 2
 """Exit codes of the audit (docs/AUDIT.md)."""
 STUCK = 50
-"""Most groups that cannot move of which a message tells."""
+"""Maximum number of groups that a message names as those that cannot move."""
 _COPIED = "the copy has reached the source's end"
 
 
@@ -47,12 +48,12 @@ class Options:
     """How a cutover is done.
 
     Attributes:
-        window_s: for how long the source's ends have to stand still.
-        timeout_s: the longest wait for the copy.
-        skip_audit: there is no audit; the certificate says so.
-        accept_unproven: goes on if the audit found no difference, but could not prove everything.
-        groups: the names of the groups to move, if only these; each has to be there.
-        version: the mirror's, for the certificate.
+        window_s: how long the source's ends have to stand still.
+        timeout_s: the longest wait until everything is copied.
+        skip_audit: True to leave the audit out; the certificate says so.
+        accept_unproven: True to go on if the audit found no difference, but could not prove everything.
+        groups: names of the only groups to move, each of which has to exist; empty: all that the configuration selects.
+        version: the mirror's version, for the certificate.
     """
 
     window_s: float = 5.0
@@ -76,7 +77,15 @@ class Cutover:
         rest: Callable[[float], Awaitable[object]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``folder``: of the state, the certificate and the audit's files; it exists. ``tell``: gets lines of text."""
+        """
+        Args:
+            world: the clusters, the mirror that runs here, and the audit.
+            options: how the cutover is done.
+            folder: existing folder for the state, the certificate and the audit's files.
+            tell: gets each line of progress.
+            rest: waits for some seconds.
+            clock: returns monotonic seconds.
+        """
         self._world = world
         self._options = options
         self._folder = folder
@@ -85,27 +94,31 @@ class Cutover:
         self._clock = clock
 
     async def run(self, next_steps: Callable[[dict[str, Any]], Sequence[str]]) -> int:
-        """Does what is not done yet. ``next_steps``: returns them for a certificate, line by line.
+        """Does the steps that are not done yet, then tells the operator's next steps.
+
+        Args:
+            next_steps: returns the operator's next steps for a certificate, as lines of text.
 
         Returns:
-            The exit code.
+            The exit code: ``EXIT_OK``.
 
         Raises:
-            Refused: it cannot go on.
-            StateUnreadable: see there.
-            NetworkError, OSError: a cluster does not answer; a file cannot be written.
+            Refused: the cutover cannot go on.
+            StateUnreadable: the folder has a file that is not the state of this cutover.
+            NetworkError: a cluster does not answer.
+            OSError: a file cannot be written.
         """
         state = State.read(self._folder, self._world.subject)
         found = await self._look()
         self._go_on(state, found)
-        # Once it is certified, the copies may be written to, and the flow paused.
+        # Behind the certificate nothing is checked any more: producers may write to the copies, the flow may be paused.
         if "certified" not in state.done:
             self._check(found)
             self._uncovered(found)
-            if "audited" not in state.done:  # it may take hours
+            if "audited" not in state.done:  # the audit may take hours: refuse before it what can be known by now
                 seen = await self._world.groups(apply=False)
                 self._check_known(seen)
-                # Waiting does not help these: each lacks a right.
+                # Waiting does not help these groups: each of them needs a right that is missing.
                 self._check_movable(plan for plan in seen.groups if plan.state is GroupState.FAILED and plan.remedy)
             found = await self._stopped(state, found)
             found = await self._drained(state, found)
@@ -122,9 +135,13 @@ class Cutover:
         return EXIT_OK
 
     async def foresee(self) -> int:
-        """Says what ``run`` would do, and does nothing. Returns ``EXIT_OK`` if nothing is in its way now.
+        """Tells what ``run`` would do, and changes nothing.
+
+        Returns:
+            ``EXIT_OK`` if ``run`` would not refuse as things are now, otherwise the highest exit code of the refusals.
 
         Raises:
+            Refused: the source does not show all topics of the flow, or the flow has none.
             StateUnreadable, NetworkError: see ``run``.
         """
         state = State.read(self._folder, self._world.subject)
@@ -196,8 +213,8 @@ class Cutover:
             self._tell(f"not of this flow, so they stay at the source: {some(found.not_covered)}")
 
     def _check(self, found: Found) -> None:
-        """Refuses what waiting does not help."""
-        self._check_obstacles(found.obstacles)  # a halt says most
+        """Refuses if something is wrong that does not get better by waiting."""
+        self._check_obstacles(found.obstacles)  # first: a halt is the most telling cause
         unknown = [f"{row.name}: {row.why}" for row in found.rows if row.why]
         if unknown:
             raise Refused(f"not known of every partition how far it is copied: {some(unknown)}")
@@ -222,7 +239,7 @@ class Cutover:
         raise Refused(f"not everything is being copied:\n  {lines}{more}", code)
 
     def _go_on(self, state: State, found: Found) -> None:
-        """Keeps what an earlier run has done, if the source's ends are still the same."""
+        """Keeps the steps of an earlier run if the source's ends and the topics are still the same."""
         if not state.done:
             return
         since = state.changed(found.rows)
@@ -307,7 +324,7 @@ class Cutover:
             )
 
     def _check_unmoved(self, state: State, found: Found) -> None:
-        """Refuses if the source has moved since producers were seen to have stopped."""
+        """Refuses if the source's ends or the topics have changed since the producers were seen to have stopped."""
         since = state.changed(found.rows)
         if since:
             state.begin_again()
@@ -318,8 +335,8 @@ class Cutover:
             )
 
     def _check_copied(self, state: State, found: Found) -> None:
-        """Refuses if the destination does not have everything any more: the audit may take long, and an earlier run may
-        have been long ago."""
+        """Refuses if the destination has lost copies since step 2: the audit may have taken long, and step 2 may have
+        been done by a much earlier run."""
         behind = [f"{row.name} ({row.lag})" for row in found.rows if row.is_behind]
         if behind:
             state.begin_again()
@@ -332,7 +349,7 @@ class Cutover:
     # -- step 3 --------------------------------------------------------------------------------------------------------
 
     def _is_audited(self, done: Mapping[str, Any]) -> bool:
-        """Returns True if there was an audit; or if it was left out, and still is to be."""
+        """Returns True if the audit was done before, or if it was skipped before and is to be skipped now."""
         before = done.get("audited")
         return before is not None and (before["verdict"] != SKIPPED or self._options.skip_audit)
 
@@ -361,7 +378,7 @@ class Cutover:
         self._tell(f"3 audited: {audit.verdict}")
 
     def _tell_audited(self, state: State) -> None:
-        """Says so if the result files of an audit that was done before are gone: that is no reason to audit again."""
+        """Tells if the result files of an earlier audit are gone. That is no reason to audit again."""
         verdict, files = state.done["audited"]["verdict"], self._folder / AUDIT
         if verdict != SKIPPED and not files.exists():
             self._tell(
@@ -371,7 +388,8 @@ class Cutover:
     # -- step 4 --------------------------------------------------------------------------------------------------------
 
     async def _carried(self, state: State) -> list[GroupPlan]:
-        """Commits the groups' offsets. Done with each run until there is a certificate: once more does no harm."""
+        """Commits the groups' offsets, and returns the groups. Each run does this until there is a certificate, since
+        repeating it does no harm."""
         for apply in (False, True):
             seen = await self._world.groups(apply=apply)
             plans = seen.groups
@@ -390,7 +408,8 @@ class Cutover:
             self._tell(f"4 groups: {note}")
 
     def _check_known(self, seen: GroupsPlan) -> None:
-        """Refuses if a group may be missing: nobody would move it, and the certificate would not have it."""
+        """Refuses if a group may be missing from the list: it would not be moved, and the certificate would not have
+        it."""
         if seen.failed:
             raise Refused(f"{seen.failed}, so groups may be left behind; {seen.remedy}, then run this again")
         known = {plan.group for plan in seen.groups}
@@ -413,8 +432,12 @@ class Cutover:
         )
 
     def _check_movable(self, plans: Iterable[GroupPlan], members: Sequence[str] = ()) -> None:
-        """Refuses if there are groups that cannot move. ``plans``: theirs; ``members``: those that are in use at the
-        source."""
+        """Refuses if there are groups that cannot move.
+
+        Args:
+            plans: the groups that cannot move.
+            members: names of groups that have members at the source.
+        """
         plans = list(plans)
         active = any(plan.state is GroupState.ACTIVE for plan in plans)
         stuck = [f"group {plan.group}: {plan.why}{_remedy(plan)}" for plan in plans]
@@ -456,7 +479,7 @@ class Cutover:
         self._tell(f"5 certificate: {self._folder / FILE}")
 
     def _written_before(self, state: State) -> None:
-        """Writes the certificate once more if somebody has removed it."""
+        """Writes the certificate again if the file was removed."""
         path = self._folder / FILE
         if path.exists():
             self._tell(f"5 certificate: written before, {path}")

@@ -1,4 +1,4 @@
-"""The configuration of the flow that leads back: the same file, with the flow turned round."""
+"""The configuration of the flow back: the same file, with the flow disabled and one in the opposite direction added."""
 
 import io
 import os
@@ -18,30 +18,36 @@ from mirror.service.texts import some
 _OF_ITS_OWN = ("flow.id", "group.id", "enabled")
 """Keys of a flow that the flow back does not inherit."""
 _STARTS = ("start.from", "start.group")
-"""Keys that would have it leave something out."""
+"""Keys because of which the flow back might leave records out."""
 
 
 class NotConfigured(Exception):
-    """The configuration cannot be made; the message says why."""
+    """The configuration cannot be made or written; the message says why."""
 
 
 def reversed_name(flow: str) -> str:
-    """Returns the name of the flow that leads back."""
+    """Returns the name of the flow back: ``b->a`` for ``a->b``."""
     here, _, there = flow.partition("->")
     return f"{there}->{here}"
 
 
 def reverse_path(path: Path) -> Path:
-    """Returns where the configuration goes by default: beside the other one, so that relative paths in it hold."""
+    """Returns the default path of the new configuration: beside the given one, so that relative paths in it stay
+    valid."""
     return path.with_name(f"{path.stem}.reverse{path.suffix or '.yaml'}")
 
 
 def reversed_text(text: str, flow: str, flow_id: str) -> str:
-    """Returns the configuration with the flow disabled and the one that leads back in its place. Comments and
-    references such as ``${env:NAME}`` stay. If the flow that leads back is there and enabled, it keeps its ids.
+    """Returns the configuration with the flow disabled and the flow back added. Comments and references such as
+    ``${env:NAME}`` stay. If the flow back is there and enabled, it keeps its ids.
+
+    Args:
+        text: the configuration, in YAML.
+        flow: name of the flow that is disabled.
+        flow_id: id of the flow back.
 
     Raises:
-        NotConfigured: it is not YAML with that flow, or the flow that leads back is enabled with another id.
+        NotConfigured: the text is not YAML with that flow, or the flow back is there and enabled with another id.
     """
     yaml = YAML()
     yaml.preserve_quotes = True
@@ -74,25 +80,26 @@ def reversed_text(text: str, flow: str, flow_id: str) -> str:
 
 
 def prepared(path: Path, into: Path, flow: str, flow_id: str, rows: Iterable[PartitionEnds]) -> Callable[[], str]:
-    """Makes and checks the configuration of the flow back, and leaves no file.
+    """Makes and checks the configuration of the flow back, without writing it yet.
 
     Args:
-        path: of the configuration that is turned round.
-        into: where it goes.
-        flow: the name of the flow that is turned round.
-        flow_id: of the flow back.
+        path: path of the given configuration.
+        into: path of the new configuration.
+        flow: name of the flow that was cut over.
+        flow_id: id of the flow back.
         rows: the partitions that were cut over, all of which have to be copied back.
 
     Returns:
-        What writes it, readable for its owner only, and returns where it is; raises NotConfigured, too.
+        A function that writes the file, readable only for its owner, and returns its path. It raises NotConfigured as
+        well.
 
     Raises:
-        NotConfigured: it cannot be made, would be wrong, cannot be written, would replace another one, or would not
-            copy back what was cut over.
+        NotConfigured: the configuration cannot be made, would be wrong, cannot be written, would replace a different
+            file, or would not copy back what was cut over.
     """
     if into.absolute() == path.absolute():
         raise NotConfigured(f"{into} is the configuration that is read: name another file with --config-out")
-    checked = into.with_name(f".{into.name}.checked.{os.getpid()}")  # beside it: relative paths in it hold
+    checked = into.with_name(f".{into.name}.checked.{os.getpid()}")  # beside it: relative paths in it stay valid
     try:
         text = reversed_text(path.read_text(encoding="utf-8"), flow, flow_id)
         _check_place(into, text)
@@ -121,8 +128,8 @@ def prepared(path: Path, into: Path, flow: str, flow_id: str, rows: Iterable[Par
 
 
 def _check_back(config: Config, flow: str, rows: Iterable[PartitionEnds]) -> None:
-    """Refuses a flow back that would not copy all that was cut over as it was copied here: a flow of that name may have
-    been in the file before, with settings of its own."""
+    """Refuses a flow back that would not copy everything that was cut over into the topics that it came from, with the
+    same settings. A flow of that name may have been in the file before, with settings of its own."""
     name = reversed_name(flow)
     forth, back = config.resolved(flow).settings, config.resolved(name).settings
     pairs = sorted({(row.into, row.topic) for row in rows})
@@ -147,7 +154,7 @@ def _check_back(config: Config, flow: str, rows: Iterable[PartitionEnds]) -> Non
 
 
 def _check_place(into: Path, text: str) -> None:
-    """Refuses to replace a file that somebody has edited."""
+    """Refuses to replace a file with another content than the text: somebody may have edited it."""
     if into.exists() and into.read_bytes() != text.encode():
         raise NotConfigured(
             f"{into} is there, and is not what would be written: it was edited, or is of another cutover. Move it "

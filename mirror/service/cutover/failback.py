@@ -1,5 +1,5 @@
-"""``mirror cutover --reverse``: prepares the way back. The flow that leads back begins where the cutover ended, so only
-what was written since is copied.
+"""``mirror cutover --reverse``: prepares the way back. The flow back begins where the cutover ended, so it copies only
+what was written since.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,7 +20,7 @@ _WHY = "docs/OPERATING.md says what to do then (Moving over)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certified:
-    """What the certificate of the cutover says; see ``certificate.certified``. ``path``: where it is."""
+    """The content of a cutover's certificate; see ``certificate.certified``. ``path``: path of its file."""
 
     path: Path
     subject: Subject
@@ -29,10 +29,15 @@ class Certified:
 
 
 def check_certificate(given: Certified, subject: Subject, *, skip_audit: bool) -> None:
-    """Checks that a certificate is of this flow, and proves something.
+    """Checks that a certificate is of this flow, and that an audit stands behind it.
+
+    Args:
+        given: the certificate.
+        subject: the flow.
+        skip_audit: True to accept a certificate without an audit.
 
     Raises:
-        Refused: it is not, or does not.
+        Refused: the certificate is of another flow or other clusters, or its audit was skipped.
     """
     if given.subject != subject:
         was, now = given.subject.data(), subject.data()
@@ -52,17 +57,17 @@ def check_logs(
     *,
     missing: Collection[Missing] = (),
 ) -> None:
-    """Checks that the former source still holds exactly what was certified, and the former destination all of that and
-    what came since. The certificate says that they were the same up to there.
+    """Checks that the former source still holds exactly what was certified, and the former destination at least that.
+    The certificate says that both were the same up to there.
 
     Args:
-        given: as they were certified.
-        found: as they are.
+        given: the partitions as they were certified.
+        found: the partitions as they are now.
         begun: partitions of which the flow back has copied something to the former source; see ``Adopting.begun``.
-        missing: topics of which nothing was found.
+        missing: topics of which the source shows no partition.
 
     Raises:
-        Refused: it does not; the message names the partitions.
+        Refused: something is not as it was certified; the message names the partitions.
     """
     now = {row.key: row for row in found}
     why = {each.topic: f"not seen: {each.why}" for each in missing}
@@ -79,7 +84,7 @@ def check_logs(
 
 
 def _differs(was: PartitionEnds, now: PartitionEnds, *, begun: bool) -> str:
-    """Returns what is not as it was certified; empty: nothing."""
+    """Returns the first thing that is not as it was certified, in words; empty: everything is."""
     if now.why:
         return now.why
     if (was.source_id, was.destination_id) != (now.source_id, now.destination_id):
@@ -104,13 +109,17 @@ def _differs(was: PartitionEnds, now: PartitionEnds, *, begun: bool) -> str:
 
 
 def check_at_rest(found: Found, flow: str) -> str:
-    """Checks that the flow does not copy any more: otherwise its copies would come back.
+    """Checks that the flow that was cut over does not copy any more. Otherwise the flow back would return its copies.
+
+    Args:
+        found: a look at the flow that was cut over.
+        flow: its name.
 
     Returns:
-        What to make sure of by hand; empty: nothing.
+        What the operator has to make sure of; empty: nothing.
 
     Raises:
-        Refused: it does.
+        Refused: a mirror runs the flow, and some of its partitions are neither paused nor halted.
     """
     resting = {(each.topic, each.partition) for each in found.obstacles}
     active = [row.name for row in found.rows if row.key not in resting]
@@ -137,20 +146,24 @@ async def prepare(
     dry_run: bool,
     begun: Mapping[Key, str] = MappingProxyType({}),
 ) -> Adoption:
-    """Writes down that the flow back begins where the cutover ended, and its configuration.
+    """Writes the entries by which the flow back begins where the cutover ended, then its configuration.
 
     Args:
-        adopting: of the flow back.
-        name: of the flow back.
+        adopting: prepares the flow back.
+        name: name of the flow back.
         given: the certificate.
-        configure: makes the configuration for a flow id; returns what writes it and returns its path.
-        tell: gets lines of text.
-        dry_run: only says so.
-        begun: see ``Adopting.begun``.
+        configure: makes and checks the configuration for a flow id. It returns a function that writes the file and
+            returns its path.
+        tell: gets each line of progress.
+        dry_run: True to tell what would be written, and to write nothing.
+        begun: partitions of which the flow back has copied something already; see ``Adopting.begun``.
+
+    Returns:
+        The entries.
 
     Raises:
         NotAdopted, NetworkError: see ``Adopting``.
-        NotConfigured: the configuration cannot be written; nothing is written down then.
+        NotConfigured: the configuration cannot be made or written. If it cannot be made, no entry is written.
     """
     rows: Sequence[PartitionEnds] = [given.rows[key] for key in sorted(given.rows)]
     adoption = await adopting.plan(name, rows, begun)

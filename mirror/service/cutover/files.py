@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, and that only their owner may read; and who may write them."""
+"""Files that exist completely or not at all, and that only their owner may read; and a lock for their folder."""
 
 import errno
 import fcntl
@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any
 
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
-"""Errors of a file system without locks."""
+"""Errors of flock() on a file system without locks."""
 
 
 class InUse(Exception):
-    """Another command writes to the folder; the message says so, and what to do."""
+    """Another command holds the folder's lock; the message says so, and what to do."""
 
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Holds the lock of a folder, as long as the context lasts. The kernel releases it, whatever a command dies of.
-    Where the file system has no locks (some network file systems), it holds none.
+    """Holds the lock of a folder while the context lasts. If the command dies, the kernel releases the lock. On a file
+    system without locks (some network file systems), nothing is locked.
 
     Raises:
-        InUse: another command holds it.
-        OSError: its file cannot be made.
+        InUse: another command holds the lock.
+        OSError: the lock's file cannot be created.
     """
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -43,10 +43,11 @@ def only_one(folder: Path) -> Iterator[None]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes a file under another name, and renames it when all of it is on disk. Mode 0600.
+    """Writes a file of mode 0600: under a temporary name first, which is changed when all of it is on disk.
 
     Raises:
-        OSError: it cannot be written; an earlier file of this name is as it was.
+        OSError: the file cannot be written. An earlier file of this name is unchanged, unless only the last step
+            failed, which makes the new name durable (fsync of the folder).
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -68,5 +69,5 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def as_json(data: Any) -> str:
-    """Returns the text of a JSON file."""
+    """Returns data as the text of a JSON file."""
     return json.dumps(data, indent=2) + "\n"

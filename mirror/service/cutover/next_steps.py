@@ -1,4 +1,4 @@
-"""What an operator does after a cutover, with the commands as they are typed here. Pure."""
+"""What an operator has to do after a cutover, with the commands as they are typed here. Pure."""
 
 import shlex
 from collections.abc import Mapping
@@ -10,8 +10,14 @@ from mirror.service.texts import some
 
 
 def after_cutover(data: Mapping[str, Any], commands: Commands, bootstrap: str, folder: Path) -> list[str]:
-    """Returns the steps after a certificate. ``bootstrap``: the destination's servers, as clients name them;
-    ``folder``: of the certificate."""
+    """Returns the operator's steps after a cutover, as lines of text.
+
+    Args:
+        data: the certificate.
+        commands: the mirror's commands as they are typed here.
+        bootstrap: ``bootstrap.servers`` of the destination.
+        folder: folder of the certificate.
+    """
     exact = data["offsets"] == "exact"
     groups = [group["group"] for group in data["groups"]]
     names = {row["topic"]: row["into"] for row in data["partitions"]}
@@ -44,8 +50,12 @@ def after_cutover(data: Mapping[str, Any], commands: Commands, bootstrap: str, f
 
 
 def after_reverse(commands: Commands, forward: str) -> list[str]:
-    """Returns the steps after the way back was prepared. ``commands``: about the flow back, with its configuration;
-    ``forward``: the flow that is turned round."""
+    """Returns the operator's steps after the way back was prepared, as lines of text.
+
+    Args:
+        commands: the mirror's commands for the flow back and its configuration, as they are typed here.
+        forward: name of the flow that was cut over.
+    """
     steps = [
         commands.rendered(
             f"leave flow {forward} paused, or disabled as in that file; resumed, it would halt (loop, foreign_writer)"

@@ -1,5 +1,5 @@
-"""Partitions that are not copied now: halted, or paused. By the mirror that runs here, and by what any worker has
-written down."""
+"""Partitions that are halted or paused, according to the mirror that runs here and to the flow's internal topic, in
+which every worker writes halts and pauses down."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ class Obstacle:
     """A partition that is not copied until somebody acts.
 
     Attributes:
-        topic, partition: at the source.
-        reason: of the halt, or ``paused``.
-        detail, remedy: words for people, with commands as they are typed here.
+        topic, partition: the partition at the source.
+        reason: the halt's reason, or ``paused``.
+        detail, remedy: texts for people, with commands as they are typed here.
     """
 
     topic: str
@@ -31,11 +31,11 @@ class Obstacle:
 
     @property
     def is_paused(self) -> bool:
-        """True if an operator has paused it."""
+        """True if an operator has paused the partition; False if it has halted."""
         return self.reason == PAUSED
 
     def told(self) -> str:
-        """Returns it in words."""
+        """Returns the obstacle in words."""
         name = f"{self.topic}-{self.partition}"
         if self.is_paused:
             return f"{name} is paused: {self.remedy}"
@@ -43,7 +43,7 @@ class Obstacle:
 
 
 def shown(status: Mapping[str, Any], commands: Commands) -> list[Obstacle]:
-    """Returns those that a running mirror shows (``/api/v1/status``)."""
+    """Returns the obstacles that a running mirror shows. ``status``: its answer to ``/api/v1/status``."""
     found = [
         Obstacle(
             topic=row["topic"],
@@ -60,7 +60,14 @@ def shown(status: Mapping[str, Any], commands: Commands) -> list[Obstacle]:
 
 
 def kept(rows: Iterable[PartitionEnds], ledger: Ledger, commands: Commands) -> list[Obstacle]:
-    """Returns those that are written down, whoever copies them. What is of other topics by id does not count."""
+    """Returns the obstacles that are written down in the internal topic, whichever host copies the partitions. Halts
+    and pauses of topics with other ids do not count.
+
+    Args:
+        rows: the flow's partitions.
+        ledger: the content of the internal topic.
+        commands: the mirror's commands as they are typed here.
+    """
     found = []
     for row in rows:
         halt = ledger.halt(Subject(row.topic, row.partition, row.into))
@@ -82,7 +89,7 @@ def kept(rows: Iterable[PartitionEnds], ledger: Ledger, commands: Commands) -> l
 
 
 def together(*parts: Iterable[Obstacle]) -> list[Obstacle]:
-    """Returns one obstacle for each partition, in order; the first that is given counts."""
+    """Returns one obstacle for each partition, sorted. If several are given, the first one counts."""
     found: dict[tuple[str, int], Obstacle] = {}
     for part in parts:
         for each in part:

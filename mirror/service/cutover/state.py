@@ -1,4 +1,5 @@
-"""What of a cutover is done, for which ends: kept in a file, so that the command can be run again and goes on."""
+"""The steps of a cutover that are done, and for which ends. They are kept in a file, so that the command can be run
+again and goes on."""
 
 import json
 import time
@@ -18,7 +19,7 @@ STEPS = ("stopped", "drained", "audited", "groups", "certified")
 
 
 class StateUnreadable(Exception):
-    """The file is not a cutover's state, or another flow's; the message says which and what to do."""
+    """The file is not a cutover's state, or that of another cutover; the message says which, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class Subject:
     destination_cluster: str
 
     def data(self) -> dict[str, str]:
-        """Returns it for JSON."""
+        """Returns the fields, for JSON."""
         return {
             "flow": self.flow,
             "flow_id": self.flow_id,
@@ -46,9 +47,9 @@ class State:
 
     Attributes:
         subject: the flow.
-        ends: the source's ends for which they are done.
-        topics: which topics these are of.
-        done: step -> what is known of it, with ``at_ms``.
+        ends: the source's ends for which the steps are done.
+        topics: the ids of the topics for which the steps are done.
+        done: step -> its result, with the time when it was done in ``at_ms``.
     """
 
     subject: Subject
@@ -57,33 +58,35 @@ class State:
     done: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def note(self, step: str, **what: Any) -> None:
-        """Notes that a step is done."""
+        """Notes that a step is done, with its result. Does not write the file."""
         assert step in STEPS, step
         self.done[step] = {"at_ms": round(time.time() * 1000), **what}
 
     def begin_again(self, rows: Sequence[PartitionEnds] = ()) -> None:
-        """Forgets the steps: they are done for other ends, or other topics. ``rows``: as they are now."""
+        """Forgets all steps, which were done for other ends or topics. ``rows``: the partitions for which they are done
+        from now on."""
         self.ends, self.topics, self.done = ends_of(rows), topics_of(rows), {}
 
     def changed(self, rows: Sequence[PartitionEnds]) -> list[str]:
-        """Returns what is not as it was for the steps that are done, in words; empty: all is."""
+        """Returns what has changed since the steps were done, in words: topics, or else ends. Empty: nothing."""
         return remade(self.topics, topics_of(rows)) or moved(self.ends, ends_of(rows))
 
     def write(self, folder: Path) -> None:
         """Writes the file.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         data = {"version": VERSION, **self.subject.data(), "ends": self.ends, "topics": self.topics, "done": self.done}
         write_whole(folder / FILE, as_json(data))
 
     @classmethod
     def read(cls, folder: Path, subject: Subject) -> Self:
-        """Returns what the file says; an empty state if there is none.
+        """Reads the file. Returns an empty state if there is none.
 
         Raises:
-            StateUnreadable: see there.
+            StateUnreadable: the file cannot be read, is not a cutover's state, or is that of another cutover or
+                version.
         """
         path = folder / FILE
         try:

@@ -1,4 +1,4 @@
-"""Whether producers have stopped, and the topics are the same, by two looks. Pure."""
+"""Compares two looks at a flow: have the producers stopped, and are the topics still the same? Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -7,26 +7,26 @@ from mirror.offsetmap.fields import ids_differ
 from mirror.service.offsets.ends import Key, PartitionEnds
 
 Ends = dict[str, dict[str, int]]
-"""topic -> partition, as text -> the source's log end: as JSON has it."""
+"""topic -> partition (as text, for JSON) -> the source's log end."""
 
 Topics = dict[str, dict[str, str | None]]
-"""topic -> ``into``, ``source_id`` and ``destination_id``, see ``PartitionEnds``: as JSON has it."""
+"""topic -> its ``into``, ``source_id`` and ``destination_id`` (see ``PartitionEnds``)."""
 
 
 class Written(NamedTuple):
-    """A partition whose source is written to: records (offsets, in truth) that came, and how many a second."""
+    """A partition whose source is written to. ``records``: how many were added, counted as offsets."""
 
     name: str
     records: int
     per_second: float
 
     def told(self) -> str:
-        """Returns it in words."""
+        """Returns the finding in words."""
         return f"{self.name}: {self.records:,} records, {self.per_second:,.1f} a second"
 
 
 def ends_of(rows: Iterable[PartitionEnds]) -> Ends:
-    """Returns the source's ends."""
+    """Returns the source's log ends of these partitions."""
     found: Ends = {}
     for row in rows:
         found.setdefault(row.topic, {})[str(row.partition)] = row.source_end
@@ -34,15 +34,21 @@ def ends_of(rows: Iterable[PartitionEnds]) -> Ends:
 
 
 def topics_of(rows: Iterable[PartitionEnds]) -> Topics:
-    """Returns which topics these are."""
+    """Returns names and ids of the topics of these partitions."""
     return {
         row.topic: {"into": row.into, "source_id": row.source_id, "destination_id": row.destination_id} for row in rows
     }
 
 
 def written(before: Iterable[PartitionEnds], after: Iterable[PartitionEnds], seconds: float) -> list[Written]:
-    """Returns the partitions whose source has grown between two looks that many seconds apart, the busiest first. One
-    that is new counts from where its log begins."""
+    """Returns the partitions whose source has grown between two looks, those with most new records first. A partition
+    that is new counts from its log start.
+
+    Args:
+        before: the partitions at the first look.
+        after: the partitions at the second look.
+        seconds: time between the looks.
+    """
     known: Mapping[Key, int] = {row.key: row.source_end for row in before}
     found = [
         Written(row.name, came, came / max(seconds, 0.001))
@@ -53,8 +59,8 @@ def written(before: Iterable[PartitionEnds], after: Iterable[PartitionEnds], sec
 
 
 def unstable(rows: Iterable[PartitionEnds]) -> list[PartitionEnds]:
-    """Returns the partitions that have something behind their last stable offset: a transaction that is open, or
-    records that are not replicated yet."""
+    """Returns the partitions whose last stable offset is before the log end: a transaction is open, or records are not
+    replicated yet."""
     return [row for row in rows if row.source_stable < row.source_end]
 
 
@@ -75,7 +81,8 @@ def _told(end: int | None) -> str:
 
 
 def remade(before: Topics, after: Topics) -> list[str]:
-    """Returns which topics are others by now, in words; empty: none. One that is not in both is told by its ends."""
+    """Returns which topics were recreated, or go into another topic, in words; empty: none. Topics that are only in one
+    of both do not count; their ends show them (``moved``)."""
     found = []
     for topic in sorted(before.keys() & after.keys()):
         was, now = before[topic], after[topic]

@@ -1,4 +1,4 @@
-"""What a cutover sees and does: both clusters, the mirror that runs here, the audit. Tests have another one."""
+"""What a cutover sees and does: both clusters, the mirror that runs here, the audit. Tests replace it."""
 
 from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
@@ -20,11 +20,11 @@ from mirror.service.sync.plan import GroupsPlan
 from mirror.service.sync.settings import SyncSettings
 
 SUFFIX = "-cutover"
-"""Of the client ids of its connections."""
+"""Suffix of the client ids of a cutover's connections."""
 
 
 class NotRunning(Exception):
-    """No mirror answers that runs the flow; the message says where it was looked for."""
+    """No mirror that runs the flow answers; the message says at which address it was asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +32,11 @@ class Found:
     """One look at a flow.
 
     Attributes:
-        rows: its partitions.
-        missing: topics that it is to mirror and that the source does not tell of.
-        not_covered: topics of the source that it leaves out.
+        rows: the flow's partitions.
+        missing: topics that the flow has to mirror and of which the source shows no partition.
+        not_covered: topics of the source that the flow does not mirror.
         obstacles: partitions that are not copied until somebody acts.
-        running: empty: a mirror that runs the flow answers; else why none does.
+        running: why no mirror that runs the flow answers here; empty: one does.
     """
 
     rows: list[PartitionEnds]
@@ -47,28 +47,33 @@ class Found:
 
 
 class World(Protocol):
-    """See the module's docstring. Every coroutine may raise NetworkError."""
+    """What a cutover sees and does. Every coroutine may raise NetworkError.
+
+    Attributes:
+        subject: the flow.
+        exact: True if offsets are the same on both sides.
+    """
 
     subject: Subject
     exact: bool
     tools: tuple[str, str]
-    """Kafka's own tool for groups, as it is typed to reach the source and the destination (``groups_tool``)."""
+    """Command lines of Kafka's own tool for groups, for the source and for the destination (``groups_tool``)."""
 
     async def look(self) -> Found:
-        """Looks at all partitions."""
+        """Returns the partitions of the flow as they are now."""
 
     async def groups(self, *, apply: bool) -> GroupsPlan:
-        """Looks at the groups. ``apply``: commits their offsets at the destination."""
+        """Returns the groups with their offsets. ``apply``: True to commit the offsets at the destination."""
 
     async def members(self, groups: Collection[str]) -> list[str]:
-        """Returns those of the groups that have members at the source."""
+        """Returns the names of those groups that have members at the source."""
 
     def audit(self, out: Path) -> Audit:
-        """Runs the audit, which writes its result files to a folder."""
+        """Runs the audit and returns its result. ``out``: folder for its result files."""
 
 
 class RealWorld:
-    """The clusters of a flow. An async context manager, which opens both."""
+    """The two real clusters of a flow. An async context manager that connects to both."""
 
     def __init__(
         self,
@@ -81,11 +86,11 @@ class RealWorld:
     ) -> None:
         """
         Args:
-            flow: both clusters, and what goes where.
-            settings: which groups are carried over.
-            commands: how commands are typed here.
+            flow: both clusters, and which topics are mirrored.
+            settings: the settings that select the groups.
+            commands: the mirror's commands as they are typed here.
             status: returns the status of the mirror that runs here, or raises ``NotRunning``.
-            audit: see ``World.audit``.
+            audit: runs the audit; see ``World.audit``.
         """
         self._flow = flow.under(SUFFIX)
         self._settings = replace(settings, offsets=True, acls=False)
@@ -114,7 +119,7 @@ class RealWorld:
 
     @property
     def selection(self) -> Selection:
-        """Which topics the flow mirrors."""
+        """The topics that the flow mirrors."""
         return self._flow.selection
 
     async def look(self) -> Found:

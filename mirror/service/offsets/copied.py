@@ -1,5 +1,5 @@
-"""Whether an offset of the source means the same record in a topic of the destination, by what the mirror has written
-down. A topic that only has the name of a copy may be anybody's. Pure."""
+"""Tells whether an offset of the source is the same record in a topic of the destination, according to the flow's
+internal topic. The topic's name alone proves nothing: anybody may have written to a topic of that name. Pure."""
 
 from mirror.net.logs.log import PartitionLog
 from mirror.offsetmap.entries.keys import Subject
@@ -11,8 +11,17 @@ NOT_YET = "not copied yet"
 
 
 def why_no_copy(ledger: Ledger, subject: Subject, here: PartitionLog, there: PartitionLog) -> str:
-    """Returns why ``there`` is not known as the flow's copy of ``here``, with ``offsets: exact``; empty: it is.
-    ``NOT_YET``: nothing is written down of it."""
+    """Returns why a destination log is not known as the flow's copy with ``offsets: exact``.
+
+    Args:
+        ledger: the content of the flow's internal topic.
+        subject: the partition.
+        here: the source's log.
+        there: the destination's log.
+
+    Returns:
+        The reason; ``NOT_YET`` if the internal topic has no pin of the partition; empty if the log is the copy.
+    """
     pin = ledger.pin(subject)
     if pin is None:
         return NOT_YET
@@ -26,8 +35,8 @@ def why_no_copy(ledger: Ledger, subject: Subject, here: PartitionLog, there: Par
 
 
 def why_elsewhere(ledger: Ledger, subject: Subject, here: PartitionLog, there: PartitionLog) -> str:
-    """Returns the halt of the partition, if with that an offset of ``here`` need not be the same record in ``there``;
-    empty: there is none."""
+    """Returns the halt of the partition, in words, if it is one after which an offset may be another record in
+    ``there`` than in ``here``. Empty: there is no such halt of these two topics. Arguments: as ``why_no_copy``."""
     halt, ids = ledger.halt(subject), (id_text(here.topic.topic_id), id_text(there.topic.topic_id))
     if halt is None or halt.reason not in ELSEWHERE or not same_ids((halt.source_id, halt.destination_id), ids):
         return ""

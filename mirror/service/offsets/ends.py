@@ -1,4 +1,5 @@
-"""How far both logs of each partition of a flow go: what the source has, and how much of that is at the destination."""
+"""The ends of both logs of each partition of a flow: what the source has, and how much of that is at the
+destination."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -25,21 +26,25 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionEnds:
-    """Both logs of one partition. Offsets are those of the next record; -1: not known.
+    """Both logs of one partition. An end is the offset of the next record. Offsets and epochs are -1 if they are not
+    known.
 
     Attributes:
-        topic, partition: at the source.
+        topic, partition: the partition at the source.
         into: the destination topic.
-        source_id, destination_id: topic ids in hexadecimal; None: the cluster has none, or not the topic.
+        source_id, destination_id: topic ids in hexadecimal; None: the cluster has no topic ids, or does not have the
+            topic.
         source_start: the source's log start offset.
-        source_end: the source's log end.
-        source_stable: its last stable offset: what transactions leave open, and what is not replicated, is behind it.
+        source_end: the source's log end offset.
+        source_stable: the source's last stable offset. Open transactions and records that are not replicated yet are
+            behind it.
         destination_start: the destination's log start offset.
-        destination_end: the end of the copy at the destination, in the destination's offsets.
-        copied_to: all of the source before this offset is at the destination.
-        source_epoch, destination_epoch: of the leaders that were asked; no batch before the ends has a later one.
-        absent: the destination does not have the partition yet.
-        why: what is not known, and why; empty: all of it is.
+        destination_end: the end of the copy, in the destination's offsets.
+        copied_to: the source offset up to which everything is at the destination.
+        source_epoch, destination_epoch: epochs of the leaders that were asked. No batch before the ends has a later
+            epoch.
+        absent: True if the destination does not have the partition yet.
+        why: what is not known, and why; empty: everything is known.
     """
 
     topic: str
@@ -70,19 +75,26 @@ class PartitionEnds:
 
     @property
     def lag(self) -> int | None:
-        """The source's offsets that are not at the destination; None: not known. Below 0 if the destination has
-        more."""
+        """Number of source offsets that are not copied; None: not known. Negative if the destination has more than the
+        source."""
         return self.source_end - self.copied_to if min(self.source_end, self.copied_to) >= 0 else None
 
     @property
     def is_behind(self) -> bool:
-        """True if something of it is still to be copied, or it is to be created."""
+        """True if something is still to be copied, if that is not known, or if the destination does not have the
+        partition yet."""
         return self.absent or self.lag is None or self.lag > 0
 
 
 class Missing(NamedTuple):
-    """A topic that the flow is to mirror, and that the source does not tell of. ``why``: words for people, with what to
-    do about it. ``gone``: the source has no such topic, and no configuration names it; what was copied of it stays."""
+    """A topic that the flow has to mirror and of which the source shows no partition.
+
+    Attributes:
+        topic: the name at the source.
+        why: the cause for people, with what to do about it.
+        gone: True if the topic was copied, the source does not have it any more, and the configuration does not name
+            it. Its copy is still there.
+    """
 
     topic: str
     why: str
@@ -90,11 +102,15 @@ class Missing(NamedTuple):
 
 
 class FlowEnds:
-    """Asks both clusters. ``translator``: open, and lazy.
+    """Asks both clusters for the ends of a flow's partitions.
+
+    Args:
+        selection: which topics the flow mirrors.
+        translator: the flow's translator, open and lazy.
 
     Attributes:
-        missing: topics of which the last look has no partition, although the flow has them by name or has copied
-            them, or the source answered with an error; in order of their names.
+        missing: topics of which the last look has no partition, sorted: the flow names them or has copied them, or the
+            source has answered with an error.
     """
 
     def __init__(self, selection: Selection, translator: Translator) -> None:
@@ -105,10 +121,10 @@ class FlowEnds:
         self._opened = False
 
     async def look(self) -> list[PartitionEnds]:
-        """Returns the ends of all partitions that the flow mirrors, in order of their names.
+        """Returns the ends of all partitions that the flow mirrors, sorted. Sets ``missing``.
 
         Raises:
-            NetworkError: a cluster does not answer. One partition that cannot be asked only has a ``why``.
+            NetworkError: a cluster does not answer. If only one partition cannot be asked, it has a ``why`` instead.
         """
         translator = self._translator
         if not self._opened:
@@ -121,14 +137,15 @@ class FlowEnds:
         topics = [topic for name, topic in sorted(translator.source.topics.items()) if self._selection.selects(name)]
         unlisted = {translator.destination_of(topic.name) for topic in topics} - translator.destination.topics.keys()
         if unlisted:
-            # Not there yet, or not to be described: only asked by name, brokers say so.
+            # They do not exist yet, or may not be described. A broker tells these apart only for a topic asked by name.
             await translator.destination.check_denied(unlisted)
         return await asyncio.gather(
             *(self._look(topic.name, each) for topic in topics for each in sorted(topic.leaders))
         )
 
     async def _missing(self, failed: Mapping[str, int]) -> list[Missing]:
-        """Returns what is ``missing``. ``failed``: topics that the source has just answered with an error code."""
+        """Returns the value for ``missing``. ``failed``: topic -> error code with which the source has just
+        answered."""
         translator, selects = self._translator, self._selection.selects
         here, there = translator.source, translator.destination
         into = {each.topic: each.destination for each in translator.state.ledger.known}
@@ -137,7 +154,7 @@ class FlowEnds:
         names = sorted({*named, *copied, *filter(selects, failed)} - here.topics.keys())
         if not names:
             return []
-        # A list of all topics leaves out those that may not be described; asked by name, brokers say so.
+        # A list of all topics leaves out those that may not be described. A broker tells that if asked for one by name.
         await here.check_denied(names)
         await there.check_denied({into[name] for name in names if name in copied})
         found = []
@@ -164,7 +181,8 @@ class FlowEnds:
         return found
 
     def not_covered(self) -> list[str]:
-        """Returns the topics of the source that the flow leaves out, without those of Kafka and of mirrors."""
+        """Returns the source's topics that the flow does not mirror, sorted, without internal topics of Kafka and of
+        mirrors."""
         return not_covered(self._translator.source.topics, self._selection)
 
     async def _look(self, topic: str, partition: int) -> PartitionEnds:
@@ -206,12 +224,11 @@ class FlowEnds:
             return replace(found, why=str(error))
 
     async def _check_copy(self, here: PartitionLog, there: PartitionLog) -> None:
-        """Raises NotTranslated if a log that has something is not known as a copy. (A halt says more about that
-        itself.)"""
+        """Raises NotTranslated if the destination's log, which is not empty, is not known as the flow's copy."""
         translator, subject = self._translator, self._translator.subject(here.topic.name, here.index)
         why = why_no_copy(translator.state.ledger, subject, here, there)
         if why == NOT_YET and self._opened:
-            # It may have begun since: what it is, is written down before its first batch.
+            # The copy may have begun since the internal topic was read: its pin is written before the first batch.
             await translator.state.load()
             why = why_no_copy(translator.state.ledger, subject, here, there)
         if why:
@@ -219,7 +236,7 @@ class FlowEnds:
 
 
 def not_covered(topics: Iterable[str], selection: Selection) -> list[str]:
-    """Returns those of the topics that a flow leaves out, in order, without those of Kafka and of mirrors."""
+    """Returns those topics that a flow does not mirror, sorted, without internal topics of Kafka and of mirrors."""
     return sorted(name for name in topics if not selection.selects(name) and not is_internal(name))
 
 

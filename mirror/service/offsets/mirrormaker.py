@@ -1,15 +1,15 @@
-"""``mirror offsets take-over``: has a mapped flow go on where a MirrorMaker 2 that was stopped has ended.
+"""``mirror offsets take-over``: lets a mapped flow go on where a stopped MirrorMaker 2 has ended.
 
-MirrorMaker 2 is a source connector of Kafka Connect. Connect keeps in a compacted topic at the destination, for each
-partition of the source, the offset of the last record of which it knows that it was copied. Of a MirrorMaker 2 that did
-not end cleanly, more was copied than that says. So the last record of each copy is looked for at the source: behind it,
-the flow goes on. The offsets are committed for the group ``start.group`` at the source, by which ``start.from:
-committed`` begins.
+MirrorMaker 2 is a source connector of Kafka Connect. For each source partition, Connect keeps the offset of the last
+record that it knows to be copied, in a compacted topic at the destination. If MirrorMaker 2 did not end cleanly, it has
+copied more than that. So the last record of each copy is searched for at the source, and the flow goes on behind it.
+The offsets found are committed at the source for the group ``start.group``, with which ``start.from: committed``
+begins.
 
-Of the destination, only what is committed counts: MirrorMaker 2 with ``exactly.once.source.support`` writes copies and
-offsets in transactions. What an aborted one has left is no copy.
+At the destination, only committed records count: MirrorMaker 2 with ``exactly.once.source.support`` writes copies and
+offsets in transactions, and records of an aborted transaction are not copies.
 
-Reads both clusters, and writes nothing but that commit.
+The command reads both clusters, and writes nothing except that commit.
 """
 
 import json
@@ -33,20 +33,21 @@ from mirror.wire.errors import error_name
 
 READ_BYTES = 1 << 20
 MOST_SEARCHED = 64 << 20
-"""Bytes of a source partition that are searched for the last record of its copy."""
+"""Bytes of keys and values in a source partition that are searched for the last record of its copy."""
 UNREADABLE = (ValueError, TypeError, KeyError, RecursionError)
-"""What reading a record ends with that Connect has not written for a source connector."""
+"""Exceptions on parsing a record that Connect has not written for a source connector."""
 MOST_BACK = 1_000
-"""Batches at a copy's end among which its last record is looked for: behind it may stand markers of transactions, and
-what aborted ones have left."""
+"""Maximum number of reads back from a copy's end to find its last record. Behind that record there may be markers and
+records of aborted transactions."""
 
 
 class TakeOverError(Exception):
-    """It cannot be said where to go on; the message says why and what to do."""
+    """It is not known where the flow has to go on, or that could not be committed; the message says why and what to
+    do."""
 
 
 class Found(Enum):
-    """What shows that a partition goes on at its offset."""
+    """The evidence for the offset at which a partition goes on. The values are shown to people."""
 
     SAME = "the copy's last record is the one before"
     LATER = "more was copied than MirrorMaker 2 had noted: the copy's last record is the one before"
@@ -55,29 +56,29 @@ class Found(Enum):
 
 
 class TakenOver(NamedTuple):
-    """A partition of the source, and where the flow goes on."""
+    """A source partition, and the offset at which the flow goes on."""
 
     topic: str
     partition: int
     into: str
     noted: int
-    """The offset behind the last record that MirrorMaker 2 had noted."""
+    """The offset behind the last record that Connect has noted as copied; 0: it has noted none."""
     offset: int
-    """Where to go on."""
+    """The source offset at which the flow goes on."""
     found: Found
     detail: str = ""
 
 
 class TakeOver:
-    """One look. An async context manager, which opens both clusters."""
+    """One run of the command. An async context manager that connects to both clusters."""
 
     def __init__(self, flow: FlowSides, *, offsets_topic: str = "", cluster: str = "") -> None:
         """
         Args:
-            flow: the flow that succeeds.
+            flow: the flow that takes over.
             offsets_topic: Connect's topic of source offsets (``offset.storage.topic``) at the destination; empty: the
-                one of the dedicated mode.
-            cluster: the source's alias in MirrorMaker 2's configuration; empty: the flow's.
+                default of MirrorMaker 2's dedicated mode.
+            cluster: the source's alias in MirrorMaker 2's configuration; empty: the alias in the flow's name.
         """
         self._flow = flow
         self._alias = cluster or flow.aliases[0]
@@ -96,12 +97,12 @@ class TakeOver:
         await self._stack.aclose()
 
     async def look(self) -> list[TakenOver]:
-        """Returns where each partition of the flow's topics goes on that MirrorMaker 2 has copied, in order.
+        """Returns where each partition that MirrorMaker 2 has copied goes on, sorted. Only topics of the flow count.
 
         Raises:
-            TakeOverError: there is no such topic of offsets, or nothing of the flow's topics in it, or it cannot be
-                read; or a topic of them may not be described; or MirrorMaker 2 still runs, as far as that can be seen,
-                or a transaction of it is open.
+            TakeOverError: the topic of offsets does not exist, cannot be read, or has nothing of the flow's topics; a
+                copied topic may not be described at the source; a destination topic does not exist; or MirrorMaker 2
+                visibly still runs, or has an open transaction.
             NetworkError: a cluster does not answer.
         """
         noted = await self._noted()
@@ -129,15 +130,19 @@ class TakeOver:
         return sorted([*rows, *await self._not_noted(set(ours))])
 
     async def commit(self, group: str, rows: list[TakenOver]) -> None:
-        """Commits the offsets for ``start.group`` at the source.
+        """Commits the offsets at the source.
+
+        Args:
+            group: the group of ``start.group``.
+            rows: the partitions, each with its offset.
 
         Raises:
-            TakeOverError: it was not committed, or somebody else uses the group.
+            TakeOverError: the commit was refused, or the group has other offsets already, so somebody may use it.
             NetworkError: the source does not answer.
         """
         groups = Groups(self._source)
         wanted = {(row.topic, row.partition): row.offset for row in rows}
-        before = (await groups.committed([group]))[group]  # waits for a coordinator, too
+        before = (await groups.committed([group]))[group]  # also waits until there is a coordinator
         if isinstance(before, NetworkError):
             raise before
         others = [key for key, each in before.items() if wanted.get(key) != each.offset]
@@ -157,8 +162,12 @@ class TakeOver:
                 )
 
     async def _check_seen(self, topics: list[str]) -> None:
-        """Checks that copied topics which the source does not list are gone. A list of all leaves out those that may
-        not be described."""
+        """Checks that copied topics which the source does not list are gone. A list of all topics leaves out those that
+        the principal may not describe.
+
+        Raises:
+            TakeOverError: some of them may exist, but may not be described.
+        """
         if topics:
             await self._source.check_denied(topics)
         hidden = [name for name in topics if name in self._source.denied]
@@ -172,7 +181,12 @@ class TakeOver:
         return topic in self._destination.topics
 
     async def _check_stopped(self) -> None:
-        """Checks that no worker of the dedicated mode is in its group. Others of Connect cannot be told apart."""
+        """Checks that the group of MirrorMaker 2's dedicated mode has no members. Workers of other Connect clusters
+        cannot be told apart from MirrorMaker 2's.
+
+        Raises:
+            TakeOverError: the group has members.
+        """
         group = f"{self._alias}-mm2"
         _, members = (await Groups(self._destination).described([group]))[group]
         if members:
@@ -184,7 +198,7 @@ class TakeOver:
     # -- what Connect has written down ---------------------------------------------------------------------------------
 
     async def _noted(self) -> Mapping[tuple[str, int], int]:
-        """Returns the offset of the last record that was noted, by topic and partition of the source."""
+        """Returns what Connect has noted: (topic, partition) of the source -> offset of the last copied record."""
         failed = await self._destination.refresh([self.offsets_topic])
         topic = self._destination.topics.get(self.offsets_topic)
         if topic is None or failed.get(self.offsets_topic):
@@ -214,7 +228,8 @@ class TakeOver:
         return noted
 
     def _place_of(self, key: bytes | None) -> tuple[str, int] | None:
-        """Returns the topic and partition of a key that Connect has written for MirrorMaker 2's source connector."""
+        """Returns topic and partition of a record key that Connect has written for MirrorMaker 2's source connector;
+        None for any other key, or another source cluster."""
         try:
             connector, place = json.loads(key or b"")
             topic, partition, cluster = place["topic"], place["partition"], place["cluster"]
@@ -224,8 +239,8 @@ class TakeOver:
         return (topic, partition) if wanted and isinstance(topic, str) and type(partition) is int else None
 
     async def _not_noted(self, noted: Collection[tuple[str, int]]) -> list[TakenOver]:
-        """Returns the partitions of the flow's topics that were copied, and of which nothing is ``noted``: the flow
-        would copy them whole, and what is there already would be there twice."""
+        """Returns partitions of the flow's topics that have a copy, but are not ``noted``. The flow would copy them
+        from the beginning, so that the records of the copy would be there twice."""
         selects, into = self._flow.selection.selects, self._flow.selection.destination_of
         topics = {name: topic for name, topic in self._source.topics.items() if selects(name)}
         await self._destination.refresh(sorted(map(into, topics)))
@@ -247,7 +262,7 @@ class TakeOver:
     # -- what shows it -------------------------------------------------------------------------------------------------
 
     async def _place(self, topic: str, partition: int, *, noted: int) -> TakenOver:
-        """Returns where a partition goes on."""
+        """Returns where a partition goes on. ``noted``: the offset behind the last record that Connect has noted."""
         into = self._flow.selection.destination_of(topic)
 
         def row(offset: int, found: Found, detail: str = "") -> TakenOver:
@@ -283,24 +298,24 @@ class TakeOver:
 
 
 class _Last(NamedTuple):
-    """The last record of a copy. ``append_time``: its time is the destination's."""
+    """The last record of a copy. ``append_time``: True if the destination's broker has set its timestamp."""
 
     record: Record
     append_time: bool
 
 
 class _TooFar(Exception):
-    """A copy's last record was not found within ``MOST_BACK``."""
+    """The last record of a copy was not found within ``MOST_BACK`` reads."""
 
 
 async def _settled_end(log: PartitionLog) -> int:
-    """Returns the end of a log in which no transaction is open.
+    """Returns the high watermark of a log.
 
     Raises:
-        TakeOverError: one is.
+        TakeOverError: a transaction is open in the log.
     """
     start, end = await log.start(), await log.visible_end()
-    # Any Fetch tells the last stable offset.
+    # Any Fetch answer has the last stable offset.
     stable = (await log.read(end - 1)).last_stable_offset if end > start else end
     if 0 <= stable < end:
         raise TakeOverError(
@@ -311,12 +326,12 @@ async def _settled_end(log: PartitionLog) -> int:
 
 
 async def _last(log: PartitionLog) -> _Last | None:
-    """Returns the last committed record of a log; None: there is none.
+    """Returns the last committed record of a log; None if the log has none.
 
     Raises:
         TakeOverError: a transaction is open.
-        NotOpened: it cannot be read.
-        _TooFar: it was not found.
+        NotOpened: a batch cannot be opened.
+        _TooFar: the record was not found within ``MOST_BACK`` reads.
     """
     start, at = await log.start(), await _settled_end(log)
     for _ in range(MOST_BACK):
@@ -337,7 +352,8 @@ async def _last(log: PartitionLog) -> _Last | None:
 
 
 async def _records(log: PartitionLog, start: int, end: int, *, committed: bool = False) -> AsyncIterator[Record]:
-    """Yields the records of a log in ``[start, end)``. ``committed``: without those of aborted transactions."""
+    """Yields the records of a log in ``[start, end)``. ``committed``: True to leave out those of aborted
+    transactions."""
     at = start
     while at < end:
         segment = await log.read(at, max_bytes=READ_BYTES, committed=committed)
@@ -353,14 +369,15 @@ async def _records(log: PartitionLog, start: int, end: int, *, committed: bool =
 
 
 def _same(record: Record, last: _Last) -> bool:
-    """Returns True if MirrorMaker 2 has made ``last`` of this record of the source."""
+    """Returns True if ``last`` may be the copy of this source record: key, value and timestamp are equal. The timestamp
+    is not compared if the destination's broker has set it."""
     copy = last.record
     same = (record.key, record.value) == (copy.key, copy.value)
     return same and (last.append_time or record.timestamp == copy.timestamp)
 
 
 def _offset_of(value: bytes | None) -> int | None:
-    """Returns the offset in a value that Connect has written; None: it was taken away."""
+    """Returns the offset in a record value that Connect has written; None for a tombstone or any other value."""
     try:
         offset = json.loads(value or b"null")["offset"]
     except UNREADABLE:
@@ -369,7 +386,14 @@ def _offset_of(value: bytes | None) -> int | None:
 
 
 def as_data(flow: str, group: str, rows: list[TakenOver], *, committed: bool) -> dict[str, Any]:
-    """Returns the rows as JSON could hold them."""
+    """Returns the result as an object for JSON.
+
+    Args:
+        flow: name of the flow.
+        group: the group of ``start.group``.
+        rows: the partitions.
+        committed: True if their offsets were committed.
+    """
     return {
         "flow": flow,
         "group": group,
@@ -379,7 +403,7 @@ def as_data(flow: str, group: str, rows: list[TakenOver], *, committed: bool) ->
 
 
 def as_text(data: dict[str, Any]) -> str:
-    """Returns the object as a table. Pure."""
+    """Returns the object of ``as_data`` as a table for people. Pure."""
     table = [("TOPIC", "PARTITION", "INTO", "NOTED", "GOES ON AT", "BECAUSE")]
     for row in data["partitions"]:
         why = Found[row["found"].upper()].value + (f" ({row['detail']})" if row["detail"] else "")

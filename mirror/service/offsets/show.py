@@ -14,7 +14,7 @@ from mirror.service.sync.settings import SyncSettings
 from mirror.service.texts import aligned
 
 SUFFIX = "-offsets"
-"""Of the client ids of its connections."""
+"""Suffix of the client ids of this command's connections."""
 _PARTITIONS = ("topic", "partition", "into", "source end", "stable", "copied to", "destination end", "lag", "")
 _GROUPS = ("group", "topic", "partition", "source", "translated", "destination", "could move", "")
 _CARRY = "its offsets are not at the destination yet: `mirror sync` or `mirror cutover` commits them"
@@ -24,8 +24,8 @@ async def offsets(flow: FlowSides, settings: SyncSettings) -> dict[str, Any]:
     """Returns all offsets of a flow, for JSON. Changes nothing.
 
     Args:
-        flow: both clusters, and what goes where.
-        settings: which groups are looked at.
+        flow: the flow.
+        settings: the settings that select the groups.
 
     Raises:
         NetworkError: a cluster does not answer.
@@ -57,8 +57,19 @@ def as_data(
     absent: Mapping[str, str] = MappingProxyType({}),
     unseen: str = "",
 ) -> dict[str, Any]:
-    """Returns the object for JSON. ``members``: groups that have members at the source; ``unlisted``: why groups may be
-    missing that a broker should have listed; ``absent``, ``unseen``: see ``GroupsPlan``. Pure."""
+    """Returns the offsets of a flow as an object for JSON. Pure.
+
+    Args:
+        flow: the flow.
+        rows: its partitions.
+        plans: the consumer groups.
+        members: names of the groups that have members at the source.
+        not_covered: topics of the source that the flow does not mirror.
+        missing: topics that the flow has to mirror and of which the source shows no partition.
+        unlisted: why groups may be missing (a broker has not listed its groups); empty: none is missing.
+        absent: see ``GroupsPlan``.
+        unseen: see ``GroupsPlan``.
+    """
     return {
         "flow": flow.name,
         "flow_id": flow.id,
@@ -119,8 +130,8 @@ def _group(plan: GroupPlan, *, in_use: bool) -> dict[str, Any]:
 
 
 def _in_the_way(plan: GroupPlan, *, in_use: bool) -> str:
-    """Returns why a consumer of the group could not go on at the destination now, without missing or repeating a
-    record; empty: it could."""
+    """Returns why a consumer of the group could not go on at the destination now without missing or repeating records.
+    Empty: it could."""
     if plan.state not in (GroupState.IN_STEP, GroupState.AHEAD):
         return plan.why
     if in_use:
@@ -129,7 +140,7 @@ def _in_the_way(plan: GroupPlan, *, in_use: bool) -> str:
 
 
 def as_text(data: dict[str, Any]) -> str:
-    """Returns the object as tables. Pure."""
+    """Returns the object of ``as_data`` as tables for people. Pure."""
     lines = [f"flow {data['flow']} (id {data['flow_id']}), offsets: {data['offsets']}", ""]
     table: list[Sequence[str]] = [_PARTITIONS]
     names = ("source_end", "source_stable", "copied_to", "destination_end", "lag")

@@ -1,4 +1,5 @@
-"""A flow as those see it who translate its offsets: both clusters, and which topic goes where. Plain data."""
+"""The settings of a flow that are needed to translate its offsets: both clusters, and which topic is copied into which.
+Plain data."""
 
 from dataclasses import dataclass, replace
 
@@ -11,10 +12,10 @@ class FlowSides:
     """The two sides of a flow.
 
     Attributes:
-        name: of the flow, "source->destination".
+        name: name of the flow, "source->destination".
         id: its ``flow.id``.
-        source, destination: how the clusters are reached.
-        selection: which topics it mirrors, and into which.
+        source, destination: how to connect to the clusters.
+        selection: which topics the flow mirrors, and into which.
         exact: True if offsets are the same on both sides.
         committed: True for ``isolation.level: read_committed``.
     """
@@ -34,7 +35,7 @@ class FlowSides:
         return here, there
 
     def under(self, suffix: str) -> "FlowSides":
-        """Returns the same, with this suffix to the client ids."""
+        """Returns the same flow, with this suffix added to the client ids of both clusters."""
         return replace(self, source=_under(self.source, suffix), destination=_under(self.destination, suffix))
 
 

@@ -1,7 +1,7 @@
-"""``mirror offsets translate``: translates an offset, or all of a consumer group's, into the other side's.
+"""``mirror offsets translate``: translates an offset, or all offsets of a consumer group, into those of the other side.
 
-Reads both clusters and the internal topic, and writes nothing but what ``--apply`` asks for: a group's offsets at the
-destination. Works while the mirror runs and while it does not.
+The command reads both clusters and the internal topic. It writes only with ``--apply``: a group's offsets at the
+destination. The mirror may run meanwhile, or not.
 """
 
 import shlex
@@ -28,22 +28,29 @@ from mirror.service.texts import aligned, some
 from mirror.wire.errors import ErrorCode, error_name
 
 NAMED = 5
-"""Most topics or partitions that a line names."""
+"""Maximum number of topics or partitions that a line of text names."""
 
 EXACT = "this flow has offsets: exact: every offset is the same on both sides"
 
 
 class NotTranslated(Exception):
-    """An offset cannot be translated, or not be committed; the message says why and what to do."""
+    """An offset cannot be translated, or must not be committed; the message says why and what to do."""
 
 
 class GroupError(Exception):
-    """A cluster does not answer a question about a group, or refuses a commit; the message says what and why."""
+    """A cluster does not answer a request about a group, or refuses a commit; the message says which, and why."""
 
 
 class TranslatedRow(NamedTuple):
-    """A group's committed offset. ``place`` None: the record that the group would read next is not copied yet.
-    ``deleted``: the destination has deleted the offset's own place, and its log begins at ``place``."""
+    """An offset that a group has committed at the source.
+
+    Attributes:
+        topic, partition, offset: the committed offset at the source.
+        destination: the destination topic.
+        place: the translated offset; None: the record that the group would read next is not copied yet.
+        deleted: True if the destination has deleted the records at the translated offset. ``place`` is its log start
+            then.
+    """
 
     topic: str
     partition: int
@@ -54,8 +61,13 @@ class TranslatedRow(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """An offset to be committed at the destination. ``now``: the group's committed offset there at present, -1: none;
-    ``of``: the number of source partitions that it is for."""
+    """An offset to commit at the destination.
+
+    Attributes:
+        topic, partition, offset: the offset to commit, at the destination.
+        now: the group's present committed offset there; -1: none.
+        of: number of source partitions that go into this partition and of which the group has an offset.
+    """
 
     topic: str
     partition: int
@@ -65,27 +77,27 @@ class Commit(NamedTuple):
 
     @property
     def is_rewind(self) -> bool:
-        """True if the group has read further there."""
+        """True if the offset is lower than the group's present one at the destination."""
         return self.offset < self.now
 
 
 class MovedGroup(NamedTuple):
-    """A group's offsets at the source, and those that it gets at the destination."""
+    """A group's committed offsets at the source, translated, and those that it has at the destination."""
 
     group: str
     rows: list[TranslatedRow]
     unread: list[tuple[str, int, bool]]
-    """(topic, partition, shared): partitions of the flow without an offset of the group. ``shared``: a partition with
-    an offset goes into the same destination partition."""
+    """(topic, partition, shared): source partitions of which the group has no offset, although it has one of the same
+    topic, or of the same destination partition. ``shared``: True in the latter case."""
     others: list[str]
-    """Topics that the group has offsets of, and that the flow does not mirror."""
+    """Topics of which the group has offsets, but which the flow does not mirror."""
     there: dict[tuple[str, int], int]
     """The group's present offsets at the destination."""
 
     @property
     def commits(self) -> list[Commit]:
-        """The offsets that ``--apply`` commits. If several source partitions go into one destination partition, that is
-        the least of their offsets, so that records are read again rather than missed."""
+        """The offsets that ``--apply`` commits. If several source partitions go into one destination partition, the
+        lowest of their offsets counts, so that records are read again rather than missed."""
         places: dict[tuple[str, int], list[int]] = {}
         for row in self.rows:
             if row.place is not None:
@@ -94,16 +106,17 @@ class MovedGroup(NamedTuple):
 
 
 class Translator:
-    """Translates offsets of a flow. An async context manager, which opens both clusters.
+    """Translates offsets of a flow. An async context manager that connects to both clusters.
 
     Attributes:
         source, destination: the clusters.
         state: the flow's internal topic.
-        exact: True if the flow keeps offsets as they are.
+        exact: True if offsets are the same on both sides.
     """
 
     def __init__(self, flow: FlowSides, *, lazy: bool = False) -> None:
-        """``lazy``: the caller opens ``state``, and may do so later."""
+        """``lazy``: True if the caller opens ``state`` itself. Otherwise it is opened on entry, and it is an error if
+        there is no internal topic."""
         self._flow = flow
         self._lazy = lazy
         self.exact = flow.exact
@@ -136,15 +149,15 @@ class Translator:
         return self._flow.selection.destination_of(topic)
 
     def subject(self, topic: str, partition: int) -> Subject:
-        """Returns what the internal topic has about a partition's copy is noted under."""
+        """Returns the subject under which the internal topic has its entries about a partition's copy."""
         return Subject(topic, partition, self.destination_of(topic))
 
     async def renew(self) -> dict[str, int]:
-        """Forgets what was looked at, and reads what was written since: offsets are then translated as of now. The
-        internal topic must be open.
+        """Drops everything that is cached, and reads the metadata and the internal topic again. Offsets are then
+        translated as of now. The internal topic must be open.
 
         Returns:
-            Topics that the source answered with an error: name -> code.
+            Topic -> error code with which the source has answered; empty: no error.
         """
         self._known.clear()
         failed = await self.source.refresh(None)
@@ -155,10 +168,11 @@ class Translator:
     # -- single offsets ------------------------------------------------------------------------------------------------
 
     async def to_destination(self, topic: str, partition: int, offset: int) -> MappedOffset | None:
-        """Returns where a reader of the source at ``offset`` goes on at the destination; None: not copied yet.
+        """Returns where a reader of the source at ``offset`` goes on at the destination; None: that is not copied yet.
 
         Raises:
-            NotTranslated: the flow has no such partition, or has copied nothing of it.
+            NotTranslated: the flow has no such partition, has copied nothing of it, or an offset may be another record
+                at the destination.
             NetworkError, Differs: see ``offsetmap.translation``.
         """
         if self.exact:
@@ -166,32 +180,34 @@ class Translator:
         return (await self.of(topic, partition)).to_destination(offset)
 
     async def to_source(self, topic: str, partition: int, offset: int) -> MappedOffset:
-        """Returns where a reader of the destination at ``offset`` goes on at the source. Raises the same."""
+        """Returns where a reader of the destination at ``offset`` goes on at the source. Raises: as
+        ``to_destination``."""
         if self.exact:
             await self.copy(topic, partition)
             return MappedOffset(offset, exact=True)
         return (await self.of(topic, partition)).to_source(offset)
 
     async def copied_to(self, topic: str, partition: int) -> int:
-        """Returns the source offset up to which all is at the destination. Raises the same."""
+        """Returns the source offset up to which everything is at the destination. Raises: as ``to_destination``."""
         if self.exact:
             _, there = await self.copy(topic, partition)
             return await there.visible_end()
         return (await self.of(topic, partition)).source_end
 
     async def of(self, topic: str, partition: int) -> Translation:
-        """Returns the partition's translation, as of the first call for it since ``renew``. Raises the same."""
+        """Returns the translation of a partition with ``offsets: mapped``. It is cached until ``renew``. Raises: as
+        ``to_destination``."""
         found = self._known.get((topic, partition))
         if found is None:
             found = self._known[topic, partition] = await self._look(topic, partition)
         return found
 
     async def copy(self, topic: str, partition: int) -> tuple[PartitionLog, PartitionLog]:
-        """Returns both logs of a partition that is copied with exact offsets.
+        """Returns the source's and the destination's log of a partition with ``offsets: exact``.
 
         Raises:
-            NotTranslated: the flow has no such partition; or by what is written down, an offset need not be the same
-                record in both.
+            NotTranslated: the flow has no such partition; or according to the internal topic, an offset may be another
+                record at the destination.
             NetworkError: a cluster does not answer.
         """
         here, there = await self._logs(topic, partition)
@@ -201,7 +217,8 @@ class Translator:
         return here, there
 
     def told_no_copy(self, there: PartitionLog, why: str) -> str:
-        """Returns words for a log that is not known as a copy. ``why``: see ``why_no_copy``."""
+        """Returns the message for a destination log that is not known as a copy. ``why``: what ``why_no_copy`` has
+        returned."""
         if why != NOT_YET:
             return why
         return (
@@ -210,7 +227,8 @@ class Translator:
         )
 
     async def _logs(self, topic: str, partition: int) -> tuple[PartitionLog, PartitionLog]:
-        """Returns both logs of a partition, unless it has halted for a reason by which they may differ."""
+        """Returns the source's and the destination's log of a partition. Raises NotTranslated if the flow does not
+        mirror the partition, or if it has halted for a reason after which an offset may be another record there."""
         if not self._flow.selection.selects(topic):
             raise NotTranslated(f"flow {self._flow.name} does not mirror topic {topic}; give its name at the source")
         here = await self.log(self.source, topic, partition)
@@ -244,7 +262,7 @@ class Translator:
 
         Raises:
             NotTranslated: the cluster has no such partition.
-            NetworkError: it does not answer, or the partition has no leader.
+            NetworkError: the cluster does not answer, or the partition has no leader.
         """
         failed = await cluster.refresh([topic]) if cluster.leader(topic, partition) is None else {}
         code = failed.get(topic)
@@ -264,8 +282,8 @@ class Translator:
         """Returns the group's committed offsets of the flow's topics at the source, translated.
 
         Raises:
-            NotTranslated: it has none; or see ``to_destination``.
-            GroupError: a cluster does not say what the group has committed.
+            NotTranslated: the group has none; or see ``to_destination``.
+            GroupError: the group's offsets at a cluster cannot be read.
         """
         selection = self._flow.selection
         rows, others = [], set[str]()
@@ -274,7 +292,8 @@ class Translator:
                 place, log_start = await self.place(topic, partition, one.offset)
                 row = TranslatedRow(topic, partition, one.offset, selection.destination_of(topic), place)
                 if place is not None and place.offset < log_start:
-                    # A consumer with a lower offset begins where auto.offset.reset says: at the end, by default.
+                    # With an offset below the log start, a consumer begins where auto.offset.reset says: by default at
+                    # the end, so that it would miss records.
                     row = row._replace(place=MappedOffset(log_start, exact=False), deleted=True)
                 rows.append(row)
             else:
@@ -296,8 +315,8 @@ class Translator:
         return found
 
     async def place(self, topic: str, partition: int, offset: int) -> tuple[MappedOffset | None, int]:
-        """Returns the same as ``to_destination``, and the destination's log start offset. With exact offsets, the place
-        is None if the destination's log ends before."""
+        """Returns the result of ``to_destination``, and the destination's log start offset. With ``offsets: exact``,
+        the first is None if the destination's log ends before the offset. Raises: as ``to_destination``."""
         if self.exact:
             _, there = await self.copy(topic, partition)
             place = MappedOffset(offset, exact=True) if offset <= await there.visible_end() else None
@@ -306,8 +325,7 @@ class Translator:
         return known.to_destination(offset), known.log_start
 
     async def _unread(self, rows: Iterable[TranslatedRow]) -> list[tuple[str, int, bool]]:
-        """Returns partitions without an offset of the group: those of its topics, and those that go into the same
-        destination partition as one that it has read (True)."""
+        """Returns the value for ``MovedGroup.unread``. ``rows``: the offsets that the group has."""
         selection = self._flow.selection
         had, topics = {(row.topic, row.partition) for row in rows}, {row.topic for row in rows}
         wanted = {(row.destination, row.partition) for row in rows}
@@ -321,13 +339,18 @@ class Translator:
         return sorted(found)
 
     async def check(self, moved: MovedGroup, *, allow_rewind: bool = False) -> None:
-        """Checks that ``apply`` may commit. If several source topics go into one, the group needs an offset of each:
-        without one of them, nothing says from where the group reads that topic, and the others' offsets may lie behind
-        its records. ``allow_rewind``: it may take the group back at the destination.
+        """Checks that ``apply`` may commit the offsets of a group.
+
+        If several source topics go into one, the group needs an offset of each. If it has none of one topic, nothing
+        tells from where the group reads that topic, and the offsets of the others may be behind the topic's records.
+
+        Args:
+            moved: the group.
+            allow_rewind: True if offsets may be lower than those that the group has at the destination.
 
         Raises:
-            NotTranslated: it may not; the message says why and what to do.
-            GroupError: the group's members at the destination are not known.
+            NotTranslated: the offsets must not be committed; the message says why and what to do.
+            GroupError: it is not known whether the group has members at the destination.
         """
         group = shlex.quote(moved.group)
         for row in moved.rows:
@@ -369,7 +392,7 @@ class Translator:
             _, count = (await groups.described([group]))[group]
             if count:
                 return f"{count} member{'s' if count > 1 else ''}"
-            # One that no broker lists, and that has members all the same, is refused at the commit.
+            # If a group has members although no broker lists it, its coordinator refuses the commit.
             listed = (await groups.listed()).groups.get(group)
         except NetworkError as error:
             told = f"cannot describe group {group} at {self._alias_there}: {error}"
@@ -378,8 +401,8 @@ class Translator:
         return "members" if listed is not None and listed.state not in EMPTY else ""
 
     async def apply(self, group: str, commits: Iterable[Commit]) -> None:
-        """Commits these offsets at the destination, under the same group id and without a leader epoch: with the
-        source's epoch, a consumer would read nothing.
+        """Commits the offsets at the destination, for the same group id. They have no leader epoch: with the source's
+        epoch, a consumer would read nothing.
 
         Raises:
             GroupError: the commit failed.
@@ -396,7 +419,7 @@ class Translator:
                 raise GroupError(told + _remedy(code, Right(READ, *of, self._alias_there)))
 
     def told(self, moved: MovedGroup) -> list[str]:
-        """Returns the group's offsets on both sides, and what ``apply`` commits of them, as lines of text."""
+        """Returns lines of text with the group's offsets on both sides, and with those that ``apply`` commits."""
         lines = [("topic", "partition", "source", "into", "destination", "")]
         for row in moved.rows:
             there = str(row.place.offset) if row.place else "-"
@@ -424,10 +447,17 @@ class Translator:
 
 
 async def translate_offset(flow: FlowSides, topic: str, partition: int, offset: int, *, to_source: bool) -> str:
-    """Returns the answer for one offset, in words.
+    """Translates one offset, and returns the answer as text: the offset, then perhaps a remark.
+
+    Args:
+        flow: the flow.
+        topic: name of the topic at the source.
+        partition: its partition.
+        offset: the offset to translate.
+        to_source: True to translate from the destination to the source; False for the other direction.
 
     Raises:
-        NotTranslated: it cannot be translated, or is not copied yet.
+        NotTranslated: the offset cannot be translated, or is not copied yet.
         NetworkError, Differs: see ``offsetmap.translation``.
     """
     async with Translator(flow) as translator:
@@ -464,15 +494,21 @@ def _remedy(code: int, right: Right) -> str:
 async def translate_group(
     flow: FlowSides, group: str, *, apply: bool, tell: Callable[[str], None], allow_rewind: bool = False
 ) -> str:
-    """Passes a group's offsets on both sides to ``tell``. With ``apply``, then commits those at the destination.
-    ``allow_rewind``: also lower ones than the group has there.
+    """Shows a group's offsets on both sides, and commits them at the destination if that is requested.
+
+    Args:
+        flow: the flow.
+        group: name of the group.
+        apply: True to commit the offsets.
+        tell: gets the tables of offsets, as one text.
+        allow_rewind: True if offsets may be lower than those that the group has at the destination.
 
     Returns:
-        What was done, in words.
+        What was done, in words. Without ``apply``, also why it would refuse.
 
     Raises:
         NotTranslated: the group has no offsets, or they may not be committed; nothing was committed.
-        GroupError: a cluster does not say what the group has, or the commit itself failed.
+        GroupError: the group's offsets at a cluster cannot be read, or the commit itself failed.
         NetworkError, Differs: see ``offsetmap.translation``.
     """
     async with Translator(flow) as translator:

@@ -1,1 +1,2 @@
-"""``mirror plan``: what would happen, asked of the real clusters before the first byte. Nothing is changed."""
+"""``mirror plan``: asks the real clusters what the mirror would do, before the first byte is copied. Nothing is
+changed, unless ``--fix`` is given."""

@@ -1,4 +1,5 @@
-"""``mirror plan``: asks, judges, prints; with ``--fix``, puts right what is safe and plans again."""
+"""``mirror plan``: asks the clusters, judges and prints. With ``--fix``, it makes the repairs that are safe, and plans
+again."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -49,22 +50,22 @@ def plan(
 
     Args:
         config: the configuration.
-        commands: how commands are typed here.
-        flows: these of its flows.
-        topics: only these, by their names at the source; all if empty.
-        sample_bytes: how much is read of the source.
-        everything: shows also what needs no attention.
-        fix: puts right what is safe.
-        dry_run: shows that only.
+        commands: the mirror's commands as they are typed here.
+        flows: flows of the configuration to plan.
+        topics: names of the only topics to plan, at the source; empty: all topics.
+        sample_bytes: bytes to read of each flow's source, approximately.
+        everything: True to show also what needs no attention.
+        fix: True to make or show the repairs that are safe.
+        dry_run: True to show the repairs only.
         tell: gets the output, as data and as text.
 
     Returns:
-        The exit code: ``EXIT_HALTED`` if something is refused; else ``EXIT_FAILED`` if something is not known, or
-        could not be put right; else ``EXIT_OK``.
+        The exit code: ``EXIT_HALTED`` if something is refused; otherwise ``EXIT_FAILED`` if something is not known or a
+        repair has failed; otherwise ``EXIT_OK``.
 
     Raises:
-        NotMirrored: see there.
-        NotPlanned: see there.
+        NotMirrored: none of the flows mirrors one of the ``topics``.
+        NotPlanned: the clusters of none of the flows could be asked.
     """
     for name in topics:
         if not any(flow.settings.selects(name) for flow in flows):
@@ -111,7 +112,7 @@ def plan(
 
 
 def _together(failures: Mapping[str, NotPlanned]) -> NotPlanned:
-    """Returns what to raise when no flow could be asked."""
+    """Returns one exception for flows none of which could be asked."""
     if len(failures) == 1:
         return next(iter(failures.values()))
     codes = {failure.code for failure in failures.values()}
@@ -120,7 +121,8 @@ def _together(failures: Mapping[str, NotPlanned]) -> NotPlanned:
 
 
 def asking_of(config: Config, flow: ResolvedFlow, *, topics: Collection[str] = (), sample_bytes: int) -> Asking:
-    """Returns what is asked for a flow. ``topics``: only these; all if empty."""
+    """Returns what to ask about a flow. ``topics``: names of the only topics to plan; empty: all; ``sample_bytes``:
+    bytes to read of the source, approximately."""
     return Asking(
         name=flow.name,
         source=cluster_options(flow.source, reads_only=True),
@@ -135,7 +137,7 @@ def asking_of(config: Config, flow: ResolvedFlow, *, topics: Collection[str] = (
 
 
 def _user(cluster: ClusterSettings) -> str:
-    """Returns the name by which we authenticate ourselves, as far as the configuration has it."""
+    """Returns the name with which the mirror authenticates; empty if the configuration does not have it."""
     sasl = cluster.security.sasl
     return sasl.username if sasl is not None else ""
 
@@ -158,7 +160,7 @@ async def _fixed(asking: Asking, report: Report, acts: list[Act]) -> list[Act]:
 
 
 def exit_code(reports: Collection[Report], acts: dict[str, list[Act]]) -> int:
-    """Returns the exit code for these plans; see ``plan``."""
+    """Returns the exit code for these plans; see ``plan``. ``acts``: flow -> the repairs that were made or shown."""
     level = max((report.level for report in reports), default=Level.TOLD)
     if level is Level.REFUSED:
         return EXIT_HALTED

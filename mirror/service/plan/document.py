@@ -1,6 +1,6 @@
 """The plan as a JSON object. Its keys are stable: later versions only add to them.
 
-Sizes are bytes, times seconds or ms as their names say. What is not known is null.
+Sizes are in bytes, times in seconds or ms as their names say. A value that is not known is null.
 """
 
 from collections.abc import Mapping
@@ -18,15 +18,15 @@ def document(
     reports: list[Report], acts: dict[str, list[Act]], commands: Mapping[str, Commands], *, exit_code: int,
     fixed: bool, not_asked: Mapping[str, str],
 ) -> dict[str, Any]:  # fmt: skip
-    """Returns the plans of all flows.
+    """Returns the plans of all flows as an object for JSON.
 
     Args:
-        reports: of the flows that could be asked.
-        acts: flow -> what ``--fix`` does.
-        commands: flow -> how commands are typed here.
-        exit_code: the command's.
-        fixed: ``--fix`` has done it, rather than shown it.
-        not_asked: the other flows, each with the reason.
+        reports: plans of the flows whose clusters could be asked.
+        acts: flow -> the repairs of ``--fix``.
+        commands: flow -> the mirror's commands as they are typed here.
+        exit_code: exit code of the command.
+        fixed: True if the repairs were done; False if they are only shown.
+        not_asked: flow whose clusters could not be asked -> why.
     """
     return {
         "plan": VERSION,

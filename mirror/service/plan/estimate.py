@@ -1,4 +1,5 @@
-"""What the copy would take: bytes, time and room. Nothing is written to measure it, so times are lower bounds.
+"""Estimates what the copy would take: bytes, time and disk space. Nothing is written to measure it, so times are lower
+bounds.
 
 Partitions are added one by one, and none is kept.
 """
@@ -16,28 +17,28 @@ MARKER_BYTES = 78
 FILLER_BYTES = 0.7
 """Bytes of leading filler for each offset (``records.filler``), until it is deleted."""
 FILLER_PER_S = 10_000_000
-"""Offsets of leading filler per second and partition, at most."""
+"""Maximum number of offsets of leading filler per second and partition."""
 HOLE_LEAST_S = 0.003
-"""Least seconds for a range of markers, however near the clusters are."""
+"""Minimum time in seconds to fill a range of offsets with markers, however near the clusters are."""
 TRIPS_THERE, TRIPS_HERE = 4, 1
-"""Round trips to the destination and to the source that a range of markers takes at least."""
+"""Minimum number of round trips to the destination and to the source to fill a range of offsets with markers."""
 LEAST_S = 60.0
-"""Least seconds for a copy, from the decision to start it."""
+"""Minimum time in seconds of a copy, including the time until it is started."""
 MARGIN = 3
-"""The source has to keep records for this many times the predicted time: it is a lower bound."""
+"""The source should keep records for this many times the estimated time, which is only a lower bound."""
 
 
 @dataclass(slots=True)
 class Need:
-    """What is to be copied of one topic, or of all.
+    """What has to be copied of a partition, a topic, or all topics.
 
     Attributes:
-        offsets: to copy, holes among them.
-        size: bytes of them at the source, as far as known.
-        markers: offsets that are filled by markers.
-        leading: offsets before the source's first record.
-        disk: bytes at the destination, on all replicas.
-        unsized: partitions with a backlog whose size is not known.
+        offsets: number of offsets to copy, including holes.
+        size: bytes of these offsets at the source, as far as they are known.
+        markers: number of offsets that are filled with markers.
+        leading: number of offsets before the copy's first record that are filled.
+        disk: bytes that the copy takes at the destination, on all replicas.
+        unsized: number of partitions with a backlog of unknown size.
     """
 
     offsets: int = 0
@@ -48,7 +49,7 @@ class Need:
     unsized: int = 0
 
     def add(self, other: "Need") -> None:
-        """Adds another one to it."""
+        """Adds the sums of another one to this one."""
         self.offsets += other.offsets
         self.size += other.size
         self.markers += other.markers
@@ -59,14 +60,14 @@ class Need:
 
 @dataclass(slots=True)
 class CopyingEstimate:
-    """All of a flow.
+    """The estimate for a flow.
 
     Attributes:
-        need: what is to be copied.
-        slowest_s: seconds that the slowest partition takes at least for what goes one by one in it: its holes, its old
-            batches, its leading filler.
-        at_least_s: seconds that all of it takes at least; None: not known.
-        rests_on: what that rests on, in words.
+        need: what has to be copied.
+        slowest_s: time in seconds that the slowest partition takes at least for what it does one after the other:
+            holes, old batches, leading filler.
+        at_least_s: time in seconds that the whole copy takes at least; None: not known.
+        rests_on: what the estimate of the time is based on, in words.
     """
 
     need: Need = field(default_factory=Need)
@@ -75,14 +76,14 @@ class CopyingEstimate:
     rests_on: list[str] = field(default_factory=list)
 
     def count(self, flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Need:
-        """Adds a partition. Returns what is to be copied of it."""
+        """Adds a partition, and returns what has to be copied of it."""
         need = need_of(flow, topic, one)
         self.need.add(need)
         self.slowest_s = max(self.slowest_s, one_by_one_s(flow, one, need))
         return need
 
     def finish(self, flow: FlowFacts, topics: Mapping[str, Need] | None = None) -> None:
-        """Predicts the time, once all partitions are counted. ``topics``: what is to be copied of each."""
+        """Estimates the time, once all partitions are counted. ``topics``: topic -> what has to be copied of it."""
         rate, told = _rate(flow)
         if not self.need.offsets and not self.need.leading:
             self.at_least_s = 0.0
@@ -109,14 +110,15 @@ class CopyingEstimate:
 
 
 def limited_s(flow: FlowFacts, topics: Mapping[str, Need]) -> float:
-    """Returns the seconds that the topic takes which its own limit keeps longest; 0: none has one."""
+    """Returns the longest time in seconds that a topic takes because of its own limit (``topic.max.bytes.per.second``);
+    0: no topic has a limit. ``topics``: topic -> what has to be copied of it."""
     rate = flow.settings.topic_rate
     limits = {name: rate(name) for name in topics} if rate is not None else {}
     return max((need.size / limits[name] for name, need in topics.items() if limits.get(name)), default=0.0)
 
 
 def need_of(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Need:
-    """Returns what is to be copied of one partition."""
+    """Returns what has to be copied of one partition."""
     backlog, sample = one.backlog, one.sample
     per_offset = sample.size / sample.offsets if sample is not None and sample.offsets else None
     held = one.end - one.start + one.left_out
@@ -138,7 +140,8 @@ def need_of(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Need:
 
 
 def one_by_one_s(flow: FlowFacts, one: PartitionFacts, need: Need) -> float:
-    """Returns the seconds that a partition takes at least for what goes one after the other in it."""
+    """Returns the time in seconds that a partition takes at least for what it does one after the other: leading filler,
+    holes, and batches so old that each is sent alone."""
     sample, seconds = one.sample, need.leading / FILLER_PER_S
     if sample is None or not sample.offsets:
         return seconds
@@ -150,7 +153,7 @@ def one_by_one_s(flow: FlowFacts, one: PartitionFacts, need: Need) -> float:
 
 
 def _rate(flow: FlowFacts) -> tuple[float, str]:
-    """Returns the bytes per second that the flow gets at most, and what that rests on; 0: not known."""
+    """Returns the highest rate of the flow in bytes per second (0: not known), and what it is based on, in words."""
     rate, told = flow.rate, f"{flow.rate / 1e6:,.1f} MB/s, at which a sample was read from {flow.source.name}"
     for cluster, key in ((flow.source, "consumer_byte_rate"), (flow.destination, "producer_byte_rate")):
         limit = quota_rate(cluster, key)
@@ -163,7 +166,7 @@ def _rate(flow: FlowFacts) -> tuple[float, str]:
 
 
 def disk(flow: FlowFacts, needed: float) -> Iterator[PlanFinding]:
-    """P33."""
+    """Line P33: whether the destination's disks have room for the copy. ``needed``: bytes on all replicas."""
     room = usable(flow.destination)
     if room is None:
         yield PlanFinding(
@@ -183,7 +186,8 @@ def disk(flow: FlowFacts, needed: float) -> Iterator[PlanFinding]:
 
 
 def usable(cluster: ClusterFacts) -> int | None:
-    """Returns the bytes that are left on all disks of a cluster; None if its brokers do not tell."""
+    """Returns the usable bytes on all disks of a cluster; None if a broker that has answered does not tell, or none
+    has."""
     disks = list((cluster.disks or {}).values())
     return sum(one.usable for one in disks) if disks and all(one.usable >= 0 for one in disks) else None
 
@@ -191,7 +195,14 @@ def usable(cluster: ClusterFacts) -> int | None:
 def source_retention(
     flow: FlowFacts, topic: TopicFacts, due_ms: int, at_least_s: float | None
 ) -> Iterator[PlanFinding]:
-    """P24, of a topic whose oldest record that is due has the time ``due_ms`` (ms since 1970; -1: there is none)."""
+    """Line P24, by time: whether the source topic keeps its records until they are copied.
+
+    Args:
+        flow: the flow.
+        topic: the topic.
+        due_ms: timestamp of the oldest record that is due, in ms since 1970; -1: there is none.
+        at_least_s: time in seconds that the whole copy takes at least; None: not known.
+    """
     value = topic.here.get("retention.ms")
     policy = topic.here.get("cleanup.policy") or "delete"
     if due_ms < 0 or not value or int(value) < 0 or "delete" not in policy:

@@ -1,9 +1,9 @@
-"""``mirror plan --fix``: what can be put right without any risk, and nothing else.
+"""``mirror plan --fix``: repairs what can be repaired without any risk, and nothing else.
 
-* Topics that the destination lacks are created, and partitions added, just as the mirror itself would.
+* Topics and partitions that the destination lacks are created, as the mirror itself would create them.
 * ``max.message.bytes`` of a destination topic is raised.
 * ``compression.type`` and ``message.timestamp.type`` of a destination topic that holds no record are set, unless the
-  flow takes them as they are. Where records are, somebody may rely on them.
+  flow accepts their present values. If the topic holds records, somebody may rely on the present values.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,15 @@ CREATE, GROW, CONFIGURE = "create", "add partitions", "set"
 
 
 class Act(NamedTuple):
-    """One thing that is done. ``failed``: why it was not; empty if it was, or is only shown."""
+    """One repair of a destination topic.
+
+    Attributes:
+        kind: ``CREATE``, ``GROW`` or ``CONFIGURE``.
+        topic: name of the destination topic.
+        told: the repair in words.
+        config, value: the config to set, and its new value; empty for other kinds.
+        failed: why the repair failed; empty: it was done, or is only shown.
+    """
 
     kind: str
     topic: str
@@ -34,8 +42,13 @@ class Act(NamedTuple):
 
 
 def acts_for(topics: Iterable[TopicFacts], settings: RelaySettings, destination: str) -> list[Act]:
-    """Returns what is safe to do, one act for each destination topic and change. ``destination``: the cluster's
-    name."""
+    """Returns the repairs that are safe, at most one for each destination topic and kind or config.
+
+    Args:
+        topics: the topics that may be changed (``Report.fixable``).
+        settings: settings of the flow.
+        destination: name of the destination cluster.
+    """
     acts: dict[tuple[str, str], Act] = {}
     for topic in topics:
         name = topic.pair.destination
@@ -72,13 +85,14 @@ def _set(topic: str, destination: str, config: str, value: str, before: str) -> 
 async def done(
     acts: list[Act], topics: Iterable[TopicFacts], source: Cluster, destination: Cluster, settings: RelaySettings
 ) -> list[Act]:
-    """Does all of it. Returns the acts, with the cause for those that failed.
+    """Does the repairs, and returns them with the cause of those that failed.
 
     Args:
-        acts: what ``acts_for`` returned.
-        topics: the topics that they are about.
-        source, destination: the clusters, which are opened for writing.
-        settings: the flow's.
+        acts: what ``acts_for`` has returned.
+        topics: all topics of the flow that were found.
+        source: the source cluster.
+        destination: the destination cluster, opened for writing.
+        settings: settings of the flow.
     """
     found = list(topics)
     wanted = wanted_topics([topic.pair.source for topic in found], settings)

@@ -1,4 +1,4 @@
-"""What was found at the clusters, and what follows from it. Plain data."""
+"""The facts that were found at the clusters, and the findings of the checks. Plain data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,24 +12,24 @@ from mirror.relay.topics.pairing import Pair
 from mirror.service.sync.settings import SyncSettings
 
 NOT_KNOWN = -1
-"""A number that could not be asked for."""
+"""Stands for a number that is not known."""
 
 
 class Level(IntEnum):
-    """How grave a finding is. The gravest of a partition's findings is its state."""
+    """Severity of a finding. The most severe finding of a partition decides its state."""
 
     TOLD = 0
-    """Good to know, and nothing to do."""
+    """For information: nothing has to be done."""
     WARNS = 1
-    """It is copied all the same; somebody should look."""
+    """The partition is copied, but somebody should have a look."""
     UNKNOWN = 2
-    """It could not be found out."""
+    """A check could not be made."""
     REFUSED = 3
-    """The partition would halt, or not begin."""
+    """The partition would halt, or its copy would not begin."""
 
 
 class PlanFinding(NamedTuple):
-    """What one check found. ``reason``: that of the halt which would follow; empty if none would."""
+    """The finding of one check. ``reason``: the reason of the halt that would follow; empty: no halt would follow."""
 
     line: Line
     level: Level
@@ -39,14 +39,14 @@ class PlanFinding(NamedTuple):
 
 
 Values = Mapping[str, str | None]
-"""Topic configs in force."""
+"""Topic configs in effect: name -> value."""
 Rights = frozenset[str]
-"""Operations, by their names in ``net.rights``."""
+"""Operations that the principal may do, by their names in ``net.rights``."""
 
 
 class Quota(NamedTuple):
-    """A quota of the mirror's client. ``entity``: whose it is, in words; ``key``: Kafka's name, such as
-    producer_byte_rate; ``value``: in the unit of the key."""
+    """A quota that applies to the mirror's client. ``entity``: the client id or user that has the quota, in words;
+    ``key``: Kafka's name of the quota, such as producer_byte_rate; ``value``: its value, in the unit of the key."""
 
     entity: str
     key: str
@@ -54,7 +54,7 @@ class Quota(NamedTuple):
 
 
 class Disk(NamedTuple):
-    """The log directories of a broker, in bytes. ``usable`` and ``total``: -1 before Kafka 3.3, which does not tell."""
+    """Total and usable bytes of all log directories of a broker; -1: the broker does not tell (before Kafka 3.3)."""
 
     total: int
     usable: int
@@ -62,21 +62,21 @@ class Disk(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """A cluster as it answered.
+    """The facts about a cluster.
 
     Attributes:
         name: alias in the configuration.
-        cluster_id: its id.
-        brokers: how many the metadata have.
-        apis: API key -> the highest version that all brokers that answered speak; an API that one of them lacks is
-            left out.
+        cluster_id: its cluster id.
+        brokers: number of brokers in the metadata.
+        apis: API key -> highest version that all brokers which have answered support. An API that one of them does not
+            support is left out.
         rights: operations on the cluster that the principal may do; None: the brokers do not tell.
-        quotas: those that apply to the mirror's client; None: the brokers do not tell.
+        quotas: quotas that may apply to the mirror's client; None: the brokers do not tell.
         disks: node id -> its disks; None: the brokers do not tell.
-        sizes: (topic, partition) -> bytes of the log, of the largest replica; None: the brokers do not tell.
-        round_trip_s: shortest time of a request and its answer.
+        sizes: (topic, partition) -> bytes of the largest replica's log; None: the brokers do not tell.
+        round_trip_s: shortest measured time of a request and its answer.
         defaults: broker configs that are the defaults of new topics.
-        down: broker -> why it could not be asked.
+        down: node id -> why the broker could not be asked.
     """
 
     name: str
@@ -98,8 +98,8 @@ class DeadLetterFacts:
 
     Attributes:
         name: its name at the destination.
-        exists: whether it is there, as far as the principal may see.
-        hidden: whether the principal may not describe it.
+        exists: True if the principal can see the topic.
+        hidden: True if the principal may not describe the topic, which may exist or not.
         rights: operations on it; None: not known.
         most: its ``max.message.bytes``; None: not known.
     """
@@ -112,8 +112,8 @@ class DeadLetterFacts:
 
 
 class GroupFacts(NamedTuple):
-    """A group whose offsets would be carried over. ``here``, ``there``: operations on it at the source and at the
-    destination; None: not known."""
+    """A group whose offsets would be carried over. ``here``: operations on it at the source; ``there``: operations on
+    it at the destination; None: not known."""
 
     name: str
     here: Rights | None
@@ -122,35 +122,35 @@ class GroupFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowFacts:
-    """The flow and its two clusters.
+    """The facts about a flow and its two clusters.
 
     Attributes:
-        name: as the configuration has it.
-        settings: the flow's.
+        name: name of the flow in the configuration.
+        settings: settings of the flow.
         source, destination: the clusters.
-        now_ms: this host's clock, in ms since 1970.
-        unmatched: entries of ``topics`` that match nothing.
-        topics_n: topics that are mirrored.
+        now_ms: time of this host's clock when the clusters were asked, in ms since 1970.
+        unmatched: entries of ``topics`` that match no topic.
+        topics_n: number of topics that are mirrored.
         without_ids: True if topics of the source have no ids.
-        internal_topic: its name.
-        internal_exists: whether it is there.
-        internal_refused: why it cannot be used or created; empty if it can.
-        internal_unknown: why that is not known; empty if it is.
-        internal_rights: operations on it; None: not known, or there is none yet.
+        internal_topic: name of the flow's internal topic.
+        internal_exists: True if the internal topic exists.
+        internal_refused: why the internal topic cannot be used or created; empty: it can, or that is not known.
+        internal_unknown: why it is not known whether the internal topic can be used; empty: it is known.
+        internal_rights: operations on the internal topic; None: not known, or it does not exist yet.
         dead_letters: the dead letter topic; None: the flow has none.
-        group_id: the group at the source.
-        group_rights: operations on it; None: not known.
-        group_forbidden: True if the principal may not even describe it.
-        sync: what is kept in step beside records.
-        groups: those whose offsets would be carried over.
-        groups_more: the number of others of them, whose rights were not asked for.
-        groups_unknown: why it is not known which these are; empty if it is.
+        group_id: the flow's group at the source.
+        group_rights: operations on that group; None: not known.
+        group_forbidden: True if the principal may not even describe that group.
+        sync: settings for what is kept in step beside records.
+        groups: groups whose offsets would be carried over.
+        groups_more: number of further such groups whose rights were not asked for.
+        groups_unknown: why it is not known which groups these are; empty: it is known.
         ids_forbidden: True if the principal may not describe its transactional ids; None: not known.
-        forgets_before_ms: the destination may forget the producer of a batch that is older.
-        rate: bytes per second that were read from the source in the measured sample; 0: nothing was measured.
+        forgets_before_ms: time in ms since 1970. The destination may forget the producer of a batch that is older.
+        rate: measured bytes per second of reading the source; 0: nothing was measured.
         sampled_bytes: bytes that were read to look at batches.
-        sampled_n: partitions that were looked at.
-        unsampled_n: partitions with records that were not, because ``--sample-bytes`` was used up.
+        sampled_n: number of partitions whose batches were looked at.
+        unsampled_n: number of partitions with records that were not, because ``--sample-bytes`` was used up.
     """
 
     name: str
@@ -184,22 +184,23 @@ class FlowFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFacts:
-    """A topic on both sides.
+    """The facts about a topic on both sides.
 
     Attributes:
-        pair: the two, as the relay pairs them, without anything being created.
-        partitions, partitions_there: how many the source has, and the destination.
-        exists: whether the destination has the topic.
-        created: whether the mirror would create it.
-        grown: whether the mirror would add partitions.
-        refusal: the halt with which creating it, or adding partitions, would end; None: it would be done.
-        uncertain: why that is not known; empty if it is.
-        here: the source's configs.
-        there: the destination's configs; of a topic that would be created, those that it would get.
+        pair: both topics, as the relay pairs them, without creating any.
+        partitions, partitions_there: number of partitions at the source, and at the destination.
+        exists: True if the destination has the topic.
+        created: True if the mirror would create the destination topic.
+        grown: True if the mirror would add partitions to the destination topic.
+        refusal: the halt that would follow because the topic cannot be created; None: it would be created, or exists.
+        uncertain: why it is not known whether the topic can be created; empty: it is known.
+        here: the source topic's configs.
+        there: the destination topic's configs. If the topic would be created, these are the configs that it would get.
         rights_here, rights_there: operations on the topics; None: not known.
-        altered: configs of the destination topic that the mirror would change, to be as at the source; None: removed.
-        empty: whether no partition of the destination topic holds a record.
-        replicas: those of the destination topic's partitions; -1: the cluster's default.
+        altered: configs of the destination topic that the mirror would change to those of the source; None: the config
+            would be removed.
+        empty: True if no partition of the destination topic holds a record.
+        replicas: replication factor of the destination topic; -1: the cluster's default, which is not known.
     """
 
     pair: Pair
@@ -220,27 +221,28 @@ class TopicFacts:
 
     @property
     def name(self) -> str:
-        """The topic at the source."""
+        """Name of the topic at the source."""
         return self.pair.source.name
 
 
 @dataclass(slots=True, kw_only=True)
 class Sample:
-    """What the batches show that were looked at, of one partition.
+    """What the batches show that were read of one partition.
+
+    Sums are taken only over places of the log that are typical of the rest of it, so that shares can be computed.
 
     Attributes:
-        batches, size, offsets, records: how many batches, bytes, offsets (holes among them), records; sums of the
-            places that are like the rest of the log.
-        holes: the same, of offsets without a record, by cause (``records.admit.Cause``).
-        runs: the same, of ranges of such offsets.
-        codecs: names of the codecs.
+        batches, size, offsets, records: sums of batches, bytes, offsets (including holes) and records.
+        holes: sums of offsets without a record, by cause (``records.admit.Cause``).
+        runs: sum of ranges of such offsets.
+        codecs: names of the batches' codecs.
         largest: bytes of the largest batch that would be forwarded.
-        oldest_ms, newest_ms: of the batches' newest timestamps, those that are least and greatest; -1: none.
-        old: the same, of batches whose producer the destination may forget at once.
-        null_key: an offset of a record without a key; -1: none was seen.
-        halts: what would halt, by reason.
-        rewritten: batches that would be opened and rewritten, by reason; sums, as ``batches``.
-        due_ms: newest timestamp of the first batch that is due; -1: none.
+        oldest_ms, newest_ms: the lowest and the highest ``max_timestamp`` of the batches; -1: none was seen.
+        old: sum of batches whose producer the destination may forget at once.
+        null_key: offset of a record without a key, which a compacted destination topic refuses; -1: none was seen.
+        halts: reason -> the first halt that would follow with this reason.
+        rewritten: reason -> sum of batches that would be opened and rewritten; at least 1 if any was seen.
+        due_ms: ``max_timestamp`` of the first batch that is due; -1: there is none.
     """
 
     batches: int = 0
@@ -261,27 +263,28 @@ class Sample:
 
     @property
     def hole_offsets(self) -> int:
-        """Offsets without a record."""
+        """Number of offsets without a record."""
         return sum(self.holes.values())
 
 
 @dataclass(slots=True, kw_only=True)
 class PartitionFacts:
-    """A partition on both sides.
+    """The facts about a partition on both sides.
 
     Attributes:
-        index: its number.
-        start, end: of the source's log; -1: not known. ``start`` is where the copy begins, if later (``start.from``).
-        there_start, there_end: of the destination's; -1: not known, or there is none yet.
-        due: the next offset to copy; -1: not known.
-        leading: offsets before the copy's first record that have to be filled.
-        left_out: offsets of the source's before ``start`` that are not copied, since the copy begins later.
-        sample: its batches; None: nothing was read.
-        halted: the relay's verdict on both logs and on what was written down.
-        kept: whether that halt is one that was written down.
-        unknown: why something could not be found out; empty if it could.
-        in_sync, replicas: of the destination's partition; -1: not known.
-        begun_anew: whether topics were recreated of which nothing was copied.
+        index: number of the partition.
+        start, end: start and end of the source's log; -1: not known. If the copy begins later (``start.from``),
+            ``start`` is where it begins.
+        there_start, there_end: start and end of the destination's log; -1: not known, or there is none yet.
+        due: the next source offset to copy; -1: not known.
+        leading: number of offsets before the copy's first record that have to be filled.
+        left_out: number of the source's offsets that are not copied because the copy begins at a later offset.
+        sample: the batches that were read; None: nothing was read.
+        halted: the halt that would follow, by the relay's verdict on both logs and on the internal topic.
+        kept: True if that halt is already written down in the internal topic.
+        unknown: why something could not be found out; empty: everything was.
+        in_sync, replicas: number of in-sync replicas, and of all replicas, of the destination partition; -1: not known.
+        begun_anew: True if a topic was recreated before anything was copied, so that the copy begins again.
     """
 
     index: int
@@ -302,5 +305,5 @@ class PartitionFacts:
 
     @property
     def backlog(self) -> int:
-        """Offsets to copy; 0 while that is not known."""
+        """Number of source offsets to copy; 0 if that is not known."""
         return max(0, self.end - self.due) if self.due >= 0 else 0

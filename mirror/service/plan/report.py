@@ -1,4 +1,5 @@
-"""The plan: what was found, partition by partition, added up. Of partitions, only those that a line names are kept."""
+"""The plan: adds up the findings, partition by partition. Of the partitions, only their numbers are kept, and only of
+the first ones in each row."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,11 +14,11 @@ from mirror.service.plan.estimate import CopyingEstimate, Need
 from mirror.service.plan.model import FlowFacts, Level, PartitionFacts, PlanFinding, TopicFacts
 
 NAMED = 20
-"""Partitions that a row names."""
+"""Maximum number of partitions that a row names."""
 
 
 class Prospect(Enum):
-    """What would become of a partition, from the best to the worst."""
+    """The state of a partition in the plan, from the best to the worst."""
 
     FITS = "fits"
     CREATED = "created"
@@ -31,13 +32,19 @@ _ORDER = list(Prospect)
 _OTHERS = frozenset({
     Line.PREFIX, Line.LOOP, Line.OTHER_FLOW, Line.HALTED, Line.RECREATED, Line.UNPROVEN, Line.CHECKPOINT,
 })  # fmt: skip
-"""Lines that refuse a topic because of what stands at the destination: nothing is changed there."""
+"""Lines that refuse a topic because of the destination topic's content. ``--fix`` changes nothing of such a topic."""
 
 
 @dataclass(slots=True, kw_only=True)
 class PlanRow:
-    """One finding about partitions of a topic; ``topic`` empty: about the flow. ``partitions``: how many;
-    ``named``: the first of them; ``finding``: that of the first."""
+    """A row of the plan: the same finding for some partitions of a topic.
+
+    Attributes:
+        topic: name of the topic; empty: the finding is about the flow.
+        finding: the finding for the first of the partitions.
+        partitions: number of the partitions; 0 for a finding about the flow.
+        named: numbers of the first of them.
+    """
 
     topic: str
     finding: PlanFinding
@@ -46,12 +53,13 @@ class PlanRow:
 
     @property
     def only(self) -> int | None:
-        """The partition, if it is about a single one."""
+        """Number of the partition if the row is about a single one; otherwise None."""
         return self.named[0] if self.partitions == 1 and self.named else None
 
     @property
     def remedy(self) -> str:
-        """What to do. Remedies of halts say how to resume: before the first start there is nothing to resume."""
+        """What to do. The remedy of a halt says how to resume, so a remark is added: what has not halted yet cannot be
+        resumed."""
         found = self.finding
         if found.line in (Line.LOOP, Line.SOURCE_RETENTION) and "mirror resume" in found.remedy:
             return f"{found.remedy}. (Only a partition that has halted can be resumed: the mirror has to run for that)"
@@ -62,8 +70,15 @@ class PlanRow:
 
 @dataclass(slots=True, kw_only=True)
 class TopicRow:
-    """A topic. ``states``: its partitions by state; ``due_ms``: time of the oldest record that is due; -1:
-    none; ``holds``: whether the destination topic holds records, or may."""
+    """The sums of a topic.
+
+    Attributes:
+        facts: the topic.
+        states: number of its partitions by state.
+        need: what has to be copied of it.
+        due_ms: timestamp of the oldest record that is due, in ms since 1970; -1: none is due, or it is not known.
+        holds: True if the destination topic holds records, or may hold some.
+    """
 
     facts: TopicFacts
     states: Counter[Prospect] = field(default_factory=Counter)
@@ -73,17 +88,18 @@ class TopicRow:
 
     @property
     def state(self) -> Prospect:
-        """The worst of its partitions'."""
+        """The worst state of its partitions."""
         return max(self.states, key=_ORDER.index, default=Prospect.FITS)
 
 
 class Report:
-    """The plan of one flow. Tell it of the flow and its topics, then of each partition, then ``finish``.
+    """The plan of one flow. It is made with the flow and its topics; call ``tell`` with each partition, then
+    ``finish``.
 
     Attributes:
-        flow: the flow, as of the last that was told.
-        topics: its topics, by name.
-        estimate: what it would take.
+        flow: the facts about the flow; complete after ``finish``.
+        topics: name -> the sums of the topic.
+        estimate: what the copy would take.
     """
 
     def __init__(self, flow: FlowFacts, found: Iterable[TopicFacts]) -> None:
@@ -93,8 +109,8 @@ class Report:
         self._rows: dict[tuple[str, Line, Level, str], PlanRow] = {}
         self._of_topics: dict[str, Level] = {}
         self._is_one_cluster = any(True for _ in flows.same_cluster(flow))
-        """Then each topic would be its own copy, and whoever writes to the source is no stranger there: remedies for a
-        destination, of which one is to delete the topic, would be about the source."""
+        """True if source and destination are the same cluster. Then each topic would be its own copy, and remedies for
+        a destination topic, one of which is to delete it, would be about the source. So topics are not checked."""
         for check in (*flows.CHECKS, rights.of_flow, deadletters.of_flow):
             for finding in check(flow):
                 self._add("", finding)
@@ -108,7 +124,7 @@ class Report:
                 self._of_topics[topic.name] = max(self._of_topics.get(topic.name, Level.TOLD), finding.level)
 
     def tell(self, topic: TopicFacts, one: PartitionFacts) -> None:
-        """Tells of one partition."""
+        """Checks one partition, and adds its findings. ``topic``: its topic; ``one``: the partition."""
         if self._is_one_cluster:
             self.topics[topic.name].states[Prospect.REFUSED] += 1
             return
@@ -122,13 +138,14 @@ class Report:
         row = self.topics[topic.name]
         row.states[_GRAVEST.get(gravest, Prospect.CREATED if made else Prospect.FITS)] += 1
         if gravest is Level.REFUSED:
-            return  # nothing of it is copied
+            return  # nothing of this partition would be copied
         row.need.add(self.estimate.count(self.flow, topic, one))
         if one.sample is not None and one.sample.due_ms >= 0:
             row.due_ms = one.sample.due_ms if row.due_ms < 0 else min(row.due_ms, one.sample.due_ms)
 
     def finish(self, flow: FlowFacts) -> None:
-        """Predicts, once all partitions were told of. ``flow``: with what was measured meanwhile."""
+        """Adds the findings and estimates for which all partitions have to be known. ``flow``: the facts about the
+        flow, with what was measured while the partitions were read."""
         self.flow = flow
         if not self._is_one_cluster:
             self._tell_changes()
@@ -144,8 +161,8 @@ class Report:
                     row.states[Prospect.WARNS] += row.states.pop(state, 0)
 
     def _tell_changes(self) -> None:
-        """Tells what is changed of destination topics that are the mirror's copies, as far as was seen. Others are left
-        alone: partitions that the source has more of are refused."""
+        """Adds findings about changes to destination topics that look like the mirror's copies. No other destination
+        topic is changed: partitions that it lacks are refused."""
         strange = {row.topic for row in self.rows if row.finding.reason in ELSEWHERE}
         for name, row in self.topics.items():
             if name not in strange:
@@ -173,20 +190,21 @@ class Report:
 
     @property
     def rows(self) -> list[PlanRow]:
-        """All rows: the gravest first, then by line and topic."""
+        """All rows: the most severe first, then by line and topic."""
         return sorted(
             self._rows.values(), key=lambda row: (-row.finding.level, row.finding.line.id, row.topic, row.named)
         )
 
     @property
     def found(self) -> list[TopicFacts]:
-        """The topics, with what the partitions show of them."""
+        """The topics, with ``empty`` as the partitions show it."""
         return [replace(row.facts, empty=row.facts.exists and not row.holds) for row in self.topics.values()]
 
     @property
     def fixable(self) -> list[TopicFacts]:
-        """Those of ``found`` at whose destination nothing stands that may be somebody else's. Topics that would be
-        created, and nothing copied into them, are left out; and all, if there is but one cluster."""
+        """The topics of ``found`` that ``--fix`` may change: those whose destination topic holds nothing that may be
+        somebody else's. Topics that would be created without anything being copied into them are left out. Empty if
+        source and destination are the same cluster."""
         if self._is_one_cluster:
             return []
         strange = {row.topic for row in self.rows if row.finding.level is Level.REFUSED and row.finding.line in _OTHERS}
@@ -197,7 +215,7 @@ class Report:
 
     @property
     def partitions(self) -> Counter[Prospect]:
-        """The partitions by state."""
+        """Number of partitions by state."""
         found: Counter[Prospect] = Counter()
         for row in self.topics.values():
             found.update(row.states)
@@ -205,12 +223,13 @@ class Report:
 
     @property
     def level(self) -> Level:
-        """The gravest of all findings."""
+        """The level of the most severe finding."""
         return max((row.finding.level for row in self._rows.values()), default=Level.TOLD)
 
 
 def _joined(first: PlanFinding, more: PlanFinding) -> PlanFinding:
-    """Returns a finding that says what both say, of one line and one topic or flow."""
+    """Returns one finding with the details and remedies of two that are about the same line and the same topic or
+    flow."""
     if more.detail in first.detail:
         return first
     remedy = first.remedy if more.remedy in first.remedy else f"{first.remedy}; {more.remedy}"

@@ -1,4 +1,4 @@
-"""The plan as text: a summary, then what needs attention."""
+"""The plan as text: a summary, then the findings that need attention."""
 
 from collections.abc import Iterable, Mapping
 
@@ -18,10 +18,10 @@ def text(report: Report, acts: Iterable[Act], commands: Commands, *, everything:
 
     Args:
         report: the plan.
-        acts: what ``--fix`` does.
-        commands: how commands are typed here.
-        everything: also what needs no attention, and each topic.
-        fixed: ``--fix`` has done it, rather than shown it.
+        acts: the repairs of ``--fix``.
+        commands: the mirror's commands as they are typed here.
+        everything: True to include findings that need no attention, and a table of all topics.
+        fixed: True if the repairs were done; False if they are only shown.
     """
     lines = _summary(report)
     lines += _acts(acts, fixed=fixed)

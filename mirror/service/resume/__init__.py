@@ -1,1 +1,1 @@
-"""Resumes halted partitions at an operator's request."""
+"""Pauses and resumes partitions at an operator's request."""

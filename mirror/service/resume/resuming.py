@@ -10,13 +10,14 @@ from mirror.relay.partition.phases import Phase
 from mirror.relay.relay import Relay
 
 WATCH_S = 10.0
-"""Time that resumed partitions are watched, to report whether they go on; to locate them may take longer."""
+"""How long resumed partitions are watched, to report whether they go on. Locating them may take longer."""
 LOOK_EVERY_S = 0.02
 SEEKING = frozenset({Phase.LOCATING, Phase.DOUBT})
 
 
 def flow_keys(relay: Relay | None) -> dict[str, list[int]]:
-    """Returns every partition of the flow, whoever copies it: topic -> partition indices."""
+    """Returns all partitions of the flow, whichever worker has them: topic -> partition numbers. Empty without a
+    relay."""
     found: dict[str, list[int]] = {}
     for topic, partition in relay.keys if relay is not None else ():
         found.setdefault(topic, []).append(partition)
@@ -26,17 +27,17 @@ def flow_keys(relay: Relay | None) -> dict[str, list[int]]:
 async def resume(
     relay: Relay, keys: list[Key], accept: Iterable[str], *, remade: Collection[str] = ()
 ) -> dict[Key, str]:
-    """Resumes partitions, and waits for ``WATCH_S`` at most to see whether they go on.
+    """Resumes partitions, and watches for up to ``WATCH_S`` whether they go on.
 
     Args:
-        relay: the relay that has them, or had them until just now.
+        relay: the relay that has the partitions, or had them until just now.
         keys: the partitions.
-        accept: findings that an operator accepts: names of keyword arguments of ``Relay.resume``.
-        remade: recreated topics that the operator resumes as a whole. Those of their partitions that halt for that only
-            now are resumed as well, as long as the topic's ids are those of the beginning.
+        accept: findings that the operator accepts: names of keyword arguments of ``Relay.resume``.
+        remade: recreated topics that the operator resumes as a whole. Partitions of these topics that halt as
+            ``recreated`` only while they are watched are resumed as well, unless the topics' ids change once more.
 
     Returns:
-        Partition -> the reason why it does not go on, or an empty string if it does.
+        Partition -> why it does not go on; empty: it goes on.
 
     Raises:
         NetworkError: a cluster does not answer.
@@ -45,7 +46,8 @@ async def resume(
     loop = asyncio.get_running_loop()
     until = loop.time() + WATCH_S
     resumed = {key: relay.partitions[key] for key, why in why_not.items() if not why and key in relay.partitions}
-    # ``resume_all`` has looked for topics, which put the other partitions of recreated topics in doubt.
+    # ``resume_all`` has looked for topics, so the other partitions of recreated topics are in doubt now. They halt
+    # next.
     late = {key: each for key, each in relay.partitions.items() if key[0] in remade and key not in why_not}
     ids = {key: relay.pins.ids(each) for key, each in late.items()}
     begun: dict[Partition, int] = {}
@@ -69,9 +71,13 @@ def _is_remade(partition: Partition) -> bool:
 
 
 def _undecided(partition: Partition, begun: dict[Partition, int]) -> bool:
-    """Returns True if it is not known yet whether the partition goes on: it is still being located, or its next batch
-    is not acknowledged. That very batch may be the one that it halted for. ``begun`` keeps each one's position at the
-    first look after it was located."""
+    """Returns True if it is not known yet whether a resumed partition goes on: it is still being located, or the first
+    batch since then is not acknowledged. That batch may be the one for which the partition had halted.
+
+    Args:
+        partition: the partition.
+        begun: partition -> its position at the first look after it was located; this function adds to it.
+    """
     if partition.phase in SEEKING:
         return True
     if partition.phase is not Phase.ACTIVE or not partition.lag:

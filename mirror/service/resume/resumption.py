@@ -1,5 +1,5 @@
-"""Handles an operator's request to pause partitions, or to resume those that are halted or paused: finds them, asks
-their workers, collects the outcomes."""
+"""Handles an operator's request to pause partitions, or to resume halted or paused ones: finds them, sends requests to
+their workers, and collects the outcomes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ if TYPE_CHECKING:
     from mirror.service.telemetry.rows import PartitionRow
 
 ACCEPTABLE = frozenset({"accept_gap", "accept_unproven", "accept_settings"})
-"""Findings that an operator may accept, once: keyword arguments of ``Relay.resume``, options of the command line."""
+"""Findings that an operator may accept: keyword arguments of ``Relay.resume``, and options of the command line."""
 RECREATED = HaltReason.RECREATED.slug
 ANSWER_S = 60.0
 """Longest wait for a worker's answer; after that, the request counts as not answered."""
 KEYS_S = 10.0
-"""The same where any worker can tell: then the next one is asked."""
+"""The same for a question that any worker can answer: after that, the next worker is asked."""
 
 _LOOK = "; `mirror status` shows what is copied here, and `mirror plan` what would be"
 
 
 class ResumeOutcome(NamedTuple):
-    """The outcome for one partition. ``why_not`` is empty if it was done; ``flow`` if only one was asked."""
+    """The outcome for one partition. ``why_not``: why it was not done; empty: it was done. ``flow``: name of the flow;
+    empty if the request was for a single flow."""
 
     topic: str
     partition: int
@@ -42,26 +43,27 @@ class Resumed(NamedTuple):
 
     outcomes: list[ResumeOutcome]
     elsewhere: list[Key]
-    """Requested partitions that no worker here has at present."""
+    """Requested partitions that no worker of this mirror has at present."""
     nobody: bool = False
-    """True if nobody holds some of the flow's partitions, so that those in ``elsewhere`` may be among them."""
+    """True if some of the flow's partitions are assigned to no worker at all. Those in ``elsewhere`` may be among
+    them."""
     unasked: tuple[tuple[str, str], ...] = ()
-    """(flow, why): the flows of which no worker could be asked, so that their partitions go on as they are."""
+    """(flow, why): flows of which no worker could be asked. Nothing has changed for their partitions."""
 
 
 class NotAsked(Exception):
-    """Nothing was done; the message says why."""
+    """The request was not sent to any worker, or a worker did not answer; the message says why."""
 
 
 class Child(Protocol):
-    """One worker, as far as this module needs it (``service.child.Child``)."""
+    """A worker process: what this module needs of ``service.child.Child``."""
 
     def send(self, kind: str, **fields: object) -> bool:
         """Sends the worker a message. Returns False if it is not running."""
 
 
 class Resumption:
-    """Asks the workers and waits for their answers."""
+    """Sends requests to the workers of one flow, and waits for their answers."""
 
     def __init__(self, fleet: Fleet, children: Mapping[int, Child]) -> None:
         self._fleet = fleet
@@ -69,16 +71,17 @@ class Resumption:
         self._answers: dict[int, asyncio.Future[Message]] = {}
         self._asked = 0
         self._paused: set[Key] = set()
-        """Partitions that somebody wanted paused here. Reports on them may be a second old."""
+        """Partitions that a request to this mirror has paused. A worker's report may be a second old and not show it
+        yet."""
 
     async def resume(self, topic: str | None, partition: int | None, accept: Iterable[str]) -> Resumed:
-        """Has halted and paused partitions resumed by the workers that have them.
+        """Resumes halted and paused partitions.
 
         Args:
-            topic: only partitions of this topic; None: of all topics.
-            partition: this one alone, halted or not; None: all halted and paused ones. If a topic was recreated, also
-                those of its partitions that have not halted for that yet.
-            accept: some of ``ACCEPTABLE``.
+            topic: name of the topic; None: all topics.
+            partition: number of the only partition, which is resumed whatever its state is; None: all halted and paused
+                ones. Of a recreated topic, these include the partitions that have not halted for that yet.
+            accept: findings that the operator accepts, from ``ACCEPTABLE``.
 
         Raises:
             NotAsked: the flow has no such partition, or no worker can tell which partitions the flow has.
@@ -99,11 +102,12 @@ class Resumption:
         return found
 
     async def pause(self, topic: str | None, partition: int | None) -> Resumed:
-        """Has partitions paused by the workers that have them: what was fetched is copied first.
+        """Pauses partitions, after the batches that are fetched already have been copied.
 
         Args:
-            topic: only partitions of this topic; None: of all topics.
-            partition: this one alone; None: all of them. Of those that have halted, the outcome says so.
+            topic: name of the topic; None: all topics.
+            partition: number of the only partition; None: all partitions. The outcome of a halted one says that it has
+                halted.
 
         Raises:
             NotAsked: as ``resume``.
@@ -117,8 +121,8 @@ class Resumption:
         return found
 
     async def find(self, topic: str, partition: int) -> tuple[PartitionRow | None, bool]:
-        """Returns what is known of a partition, None if no worker here has it; and whether nobody at all holds some of
-        the flow's partitions.
+        """Returns the status row of a partition (None: no worker here has it), and whether some of the flow's
+        partitions are assigned to no worker at all.
 
         Raises:
             NotAsked: as ``resume``.
@@ -130,7 +134,8 @@ class Resumption:
     async def _chosen(
         self, topic: str | None, partition: int | None
     ) -> tuple[set[Key], dict[Key, tuple[int, PartitionRow]]]:
-        """Returns the partitions that a request is about, and the worker and row of each that is copied here.
+        """Returns the partitions that a request is about; and for every partition that a worker here has, the number of
+        that worker and the partition's status row.
 
         Raises:
             NotAsked: as ``resume``.
@@ -146,7 +151,14 @@ class Resumption:
     async def _done(
         self, kind: str, by_worker: Mapping[int, list[Key]], elsewhere: Iterable[Key], wish: Mapping[str, list[str]]
     ) -> Resumed:
-        """Asks the workers, all at once, and returns what came of it."""
+        """Sends a request to several workers in parallel, and returns the outcome.
+
+        Args:
+            kind: kind of the message.
+            by_worker: number of a worker -> its partitions that the request is about.
+            elsewhere: requested partitions that no worker here has.
+            wish: further fields of the message.
+        """
         found = await asyncio.gather(*(self._one(kind, number, keys, wish) for number, keys in by_worker.items()))
         away = sorted(elsewhere)
         return Resumed(sorted(each for some in found for each in some), away, bool(away and self._fleet.unassigned))
@@ -159,19 +171,20 @@ class Resumption:
         return [ResumeOutcome(topic, partition, why_not) for topic, partition, why_not in answer["outcomes"]]
 
     async def has(self, topic: str) -> bool:
-        """Returns True if the flow has this topic, as far as its workers know. Raises NotAsked: none can tell."""
+        """Returns True if the flow has this topic, as far as its workers know. Raises NotAsked if no worker answers."""
         flow = await self._flow_keys()
         return any(name == topic for name, _ in flow) or any(row.topic == topic for _, row in self._fleet.rows)
 
     async def _flow_keys(self) -> set[Key]:
-        """Returns every partition of the flow, as the first worker that is ready and answers reports them."""
+        """Returns all partitions of the flow, according to the first ready worker that answers. Raises NotAsked if none
+        does."""
         ready = [worker for worker in self._fleet.workers.values() if worker.ready]
         why = NotAsked("no worker is ready; see `mirror status`, and try again")
         if ready:
             least_s = min(worker.quiet_s for worker in ready)
             why = NotAsked(f"no worker was heard of for {least_s:.0f} s; see `mirror status`, and try again")
         for worker in ready:
-            if worker.quiet_s:  # stopped or stuck: it would be waited for in vain
+            if worker.quiet_s:  # the worker is stopped or stuck, so no answer would come
                 continue
             try:
                 answer = await self._ask(worker.number, say.KEYS, KEYS_S)
@@ -195,26 +208,26 @@ class Resumption:
             self._answers.pop(asked, None)
 
     def answered(self, message: Message) -> None:
-        """Hands a worker's answer to the request that waits for it."""
+        """Passes a worker's answer to the request that waits for it. An answer that comes too late is dropped."""
         answer = self._answers.get(message["id"])
         if answer is not None and not answer.done():
             answer.set_result(message)
 
 
 Act = Callable[[Resumption], Awaitable[Resumed]]
-"""``pause`` or ``resume``, with what it is about."""
+"""A call of ``Resumption.pause`` or ``Resumption.resume`` with its arguments bound."""
 
 
 async def act_on(flows: Mapping[str, Resumption], topic: str | None, act: Act) -> Resumed:
-    """Has partitions of one flow paused or resumed, or without a topic those of each of these flows.
+    """Pauses or resumes partitions of the flow that has the topic; without a topic, those of all these flows.
 
     Args:
-        flows: by name, those that may be meant.
-        topic: what ``act`` is about.
-        act: what to do with the flow that is meant.
+        flows: name -> the flows that the request may be about.
+        topic: name of the topic that ``act`` is about; None: all topics.
+        act: the request, to be made of one flow.
 
     Raises:
-        NotAsked: nothing was done. If several flows have the topic, or may have it, none of them is chosen.
+        NotAsked: nothing was done. This includes that several flows have the topic, or may have it.
     """
     if topic is None and len(flows) > 1:
         return await _each(flows, act)
@@ -222,10 +235,14 @@ async def act_on(flows: Mapping[str, Resumption], topic: str | None, act: Act) -
 
 
 async def flow_of(flows: Mapping[str, Resumption], topic: str | None) -> str:
-    """Returns the name of the flow that a request about a topic is for; None: of the only one.
+    """Returns the name of the flow that a request is for.
+
+    Args:
+        flows: name -> the flows that the request may be about.
+        topic: name of the topic; may be None only if there is at most one flow.
 
     Raises:
-        NotAsked: there is none, or not only one.
+        NotAsked: no flow, or more than one, has the topic or may have it.
     """
     if not flows:
         raise NotAsked("no flow runs at the moment; try again")
@@ -242,7 +259,11 @@ async def flow_of(flows: Mapping[str, Resumption], topic: str | None) -> str:
 
 
 async def _each(flows: Mapping[str, Resumption], act: Act) -> Resumed:
-    """Does it to every partition of each flow, as far as its workers can be asked."""
+    """Makes the request of each flow. Flows of which no worker can be asked are in ``Resumed.unasked``.
+
+    Raises:
+        NotAsked: no worker of any flow can be asked.
+    """
     outcomes: list[ResumeOutcome] = []
     elsewhere: list[Key] = []
     nobody, unasked = False, list[tuple[str, str]]()
@@ -261,7 +282,7 @@ async def _each(flows: Mapping[str, Resumption], act: Act) -> Resumed:
 
 
 async def _may_have(flow: Resumption, topic: str) -> bool:
-    """Returns True if the flow has the topic, or if nobody can tell, as while it waits for a cluster."""
+    """Returns True if the flow has the topic, or if no worker can tell, for example while it waits for a cluster."""
     try:
         return await flow.has(topic)
     except NotAsked:

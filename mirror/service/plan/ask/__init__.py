@@ -1,1 +1,1 @@
-"""What is asked of the clusters. Nothing here judges, and nothing here changes anything."""
+"""Asks the clusters, and returns plain facts. Changes nothing, and leaves the findings to ``plan.checks``."""

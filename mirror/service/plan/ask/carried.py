@@ -1,4 +1,4 @@
-"""Asks which groups' offsets would be carried over, and what the principal may do with them."""
+"""Asks which groups have offsets that would be carried over, and what the principal may do with these groups."""
 
 from typing import NamedTuple
 
@@ -10,12 +10,17 @@ from mirror.service.plan.model import GroupFacts, Rights
 from mirror.service.sync.settings import SyncSettings
 
 MOST = 200
-"""Groups whose rights are asked for."""
+"""Maximum number of groups whose rights are asked for."""
 
 
 class GroupsAsked(NamedTuple):
-    """The groups. ``more``: the number of those whose rights were not asked for; ``unknown``: why it is not known which
-    there are; empty: it is, as far as brokers list them."""
+    """Groups whose offsets would be carried over.
+
+    Attributes:
+        groups: the groups, with the rights on them.
+        more: number of further groups whose rights were not asked for.
+        unknown: why it is not known which groups there are; empty: it is known, as far as brokers list them.
+    """
 
     groups: tuple[GroupFacts, ...] = ()
     more: int = 0
@@ -23,8 +28,8 @@ class GroupsAsked(NamedTuple):
 
 
 async def groups_asked(source: Cluster, destination: Cluster, settings: SyncSettings) -> GroupsAsked:
-    """Returns the groups whose offsets would be carried over: those that the source lists, and those that are meant by
-    name, since one that may not be described is in no list."""
+    """Returns the groups whose offsets would be carried over: those that the source lists, and those that the settings
+    name. A group that may not be described is in no list."""
     if not settings.offsets:
         return GroupsAsked()
     try:
@@ -44,5 +49,5 @@ async def groups_asked(source: Cluster, destination: Cluster, settings: SyncSett
 
 
 def _rights(told: Rights | None, forbidden: bool) -> Rights | None:
-    """Returns none at all where even describing it is forbidden."""
+    """Returns the operations on a group; none at all if even describing it is forbidden."""
     return frozenset() if forbidden else told

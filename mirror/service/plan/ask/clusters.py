@@ -1,4 +1,4 @@
-"""Asks a cluster what it is: versions, rights, quotas, disks, how fast it answers."""
+"""Asks a cluster for its versions, rights, quotas, disks and round-trip time."""
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,9 +22,10 @@ from mirror.service.plan.model import ClusterFacts, Disk, Quota, Rights
 from mirror.wire.errors import ErrorCode
 
 RIGHTS_SINCE = {MetadataRequest.API_KEY: 8, DescribeGroupsRequest.API_KEY: 3}
-"""The versions from which answers have operations."""
+"""API key -> version since which answers have the operations that the principal may do (KIP-430)."""
 GROUP_WITHOUT_ERROR = 5
-"""The last DescribeGroups version that describes a group that does not exist, with what we may do with it."""
+"""The last DescribeGroups version that answers for a group which does not exist without an error, with the operations
+that the principal may do."""
 ROUND_TRIPS = 3
 _EXACT, _DEFAULT = 0, 1
 """Match types of DescribeClientQuotas."""
@@ -40,12 +41,12 @@ OF_NEW_TOPICS = (
 
 
 async def cluster_facts(cluster: ReadOnlyCluster, topics: Collection[str], user: str) -> ClusterFacts:
-    """Asks all brokers of a cluster.
+    """Asks the brokers of a cluster for all facts about it.
 
     Args:
         cluster: the cluster.
-        topics: whose sizes are asked for.
-        user: the name by which the mirror authenticates itself; empty: not known. For quotas.
+        topics: names of the topics whose sizes are asked for.
+        user: name with which the mirror authenticates, for its quotas; empty: not known.
 
     Raises:
         NetworkError: no broker answers.
@@ -69,7 +70,7 @@ async def cluster_facts(cluster: ReadOnlyCluster, topics: Collection[str], user:
 
 
 async def _common_apis(cluster: Cluster) -> dict[int, int]:
-    """Returns API key -> the highest version that every broker which answers speaks."""
+    """Returns API key -> highest version that every broker which answers supports."""
 
     async def speaks(node_id: int) -> dict[int, int]:
         connection = await cluster.control(node_id)
@@ -80,7 +81,8 @@ async def _common_apis(cluster: Cluster) -> dict[int, int]:
 
 
 async def _quotas(cluster: Cluster, apis: Mapping[int, int], user: str) -> tuple[Quota, ...] | None:
-    """Returns the quotas that may apply to this client: by its client id, by its user, and by their defaults."""
+    """Returns the quotas that may apply to this client: those of its client id, of its user, and the defaults of both.
+    None: the brokers do not tell."""
     if DescribeClientQuotasRequest.API_KEY not in apis:
         return None
     one = DescribeClientQuotasRequest.ComponentData
@@ -112,7 +114,8 @@ async def _quotas(cluster: Cluster, apis: Mapping[int, int], user: str) -> tuple
 async def _disks(
     cluster: Cluster, apis: Mapping[int, int], topics: Collection[str]
 ) -> tuple[dict[int, Disk] | None, dict[tuple[str, int], int] | None]:
-    """Returns the disks of each broker that tells, and the size of each partition's largest replica."""
+    """Returns node id -> disks of the broker, and (topic, partition) -> bytes of the largest replica. Both are None if
+    no broker tells."""
     if DescribeLogDirsRequest.API_KEY not in apis:
         return None, None
     one = DescribeLogDirsRequest.DescribableLogDirTopic
@@ -130,7 +133,7 @@ async def _disks(
     sizes: dict[tuple[str, int], int] = {}
     for node_id, answer in answers:
         if not answer.results or any(row.error_code for row in answer.results):
-            continue  # without the right to Describe the cluster, there are no results
+            continue  # without Describe on the cluster, the answer has no results
         rows = answer.results
         told = all(getattr(row, "usable_bytes", -1) >= 0 for row in rows)
         disks[node_id] = (
@@ -147,7 +150,7 @@ async def _disks(
 
 
 async def _round_trip_s(cluster: Cluster) -> float:
-    """Returns the shortest time of a few small requests, in seconds."""
+    """Returns the shortest time in seconds that one of a few small requests takes."""
     least = float("inf")
     for _ in range(ROUND_TRIPS):
         began = time.monotonic()
@@ -157,7 +160,7 @@ async def _round_trip_s(cluster: Cluster) -> float:
 
 
 async def topic_rights(cluster: Cluster, names: Iterable[str]) -> tuple[dict[str, Rights | None], dict[str, Any]]:
-    """Asks for topics with what we may do with them.
+    """Asks for topics, with the operations on them that the principal may do.
 
     Returns:
         Topic -> operations (None: the broker does not tell), and topic -> its entry in the Metadata answer. A topic
@@ -182,15 +185,17 @@ async def topic_rights(cluster: Cluster, names: Iterable[str]) -> tuple[dict[str
 
 
 async def group_rights(cluster: Cluster, group_id: str) -> tuple[Rights | None, bool]:
-    """Returns what ``groups_rights`` does of one group. Raises the same."""
+    """Returns the result of ``groups_rights`` for one group. Raises: as there."""
     return (await groups_rights(cluster, [group_id]))[group_id]
 
 
 async def groups_rights(cluster: Cluster, names: Sequence[str]) -> dict[str, tuple[Rights | None, bool]]:
-    """Asks every broker for the groups, since finding coordinators may have the brokers create the topic of groups.
+    """Asks every broker for the rights on groups. Coordinators are not looked up, since FindCoordinator lets brokers
+    create ``__consumer_offsets``.
 
     Returns:
-        Group -> the operations on it (None: nobody tells), and whether even describing it is forbidden.
+        Group -> the operations that the principal may do (None: no broker tells), and True if the principal may not
+        even describe it.
 
     Raises:
         NetworkError: no broker answers.
@@ -214,8 +219,8 @@ async def groups_rights(cluster: Cluster, names: Sequence[str]) -> dict[str, tup
 
 
 async def owners(cluster: Cluster, ids: Sequence[str]) -> dict[str, int]:
-    """Returns transactional id -> producer id of its last owner, for those that a coordinator knows. Every broker is
-    asked, since finding a coordinator may have the brokers create the topic of transactions.
+    """Returns transactional id -> producer id of its last owner, for the ids that a coordinator knows. Every broker is
+    asked, since FindCoordinator lets brokers create ``__transaction_state``.
 
     Raises:
         NetworkError: no broker answers.
@@ -236,8 +241,8 @@ async def owners(cluster: Cluster, ids: Sequence[str]) -> dict[str, int]:
 
 
 async def ids_forbidden(cluster: Cluster, transactional_id: str) -> bool | None:
-    """Returns True if we may not describe our transactional ids; None if the brokers do not tell (before Kafka 3.0).
-    Any broker says so, its coordinator or not."""
+    """Returns True if the principal may not describe its transactional ids; None if the brokers do not tell (before
+    Kafka 3.0). Any broker tells that, not only the id's coordinator."""
 
     async def ask(node_id: int) -> int | None:
         connection = await cluster.control(node_id)

@@ -1,7 +1,8 @@
-"""Looks at both logs of a partition, and at what is written down of it, with the relay's own code: the steps are those
-of docs/DESIGN.md#32-locating, without the takeover, and nothing is waited for or written.
+"""Looks at both logs of a partition and at its entries in the internal topic, with the relay's own code. The steps are
+those of docs/DESIGN.md#32-locating without the takeover. Nothing is written, and nothing is waited for.
 
-The destination's log is taken as it ended at the first look: a mirror of the same flow may run meanwhile.
+The destination's log is taken to end where it ended at the first look, since a mirror of the same flow may run
+meanwhile.
 """
 
 import asyncio
@@ -42,11 +43,12 @@ from mirror.service.plan.model import PartitionFacts, TopicFacts
 from mirror.wire.errors import ErrorCode
 
 NOT_TAKEN_OVER = Ownership(-1, 0)
-"""Stands for a first owner: then only the leader's memory is searched for traces of copies, not the whole log."""
+"""Stands for the first owner of a partition. With it, only the leader's memory of producers is searched for traces of
+copies, not the whole log."""
 
 
 class StillLog(PartitionLog):
-    """The destination's log, which ends where it did at the first look."""
+    """A destination log that always ends where it ended at the first look."""
 
     def __init__(self, log: PartitionLog, end: int) -> None:
         super().__init__(log.cluster, log.topic, log.index, log.leader)
@@ -73,7 +75,14 @@ class CopyChecks:
         expiry: ProducerExpiry,
         owners: Mapping[str, int],
     ) -> None:
-        """``owners``: transactional id -> the producer id of its last owner, where the flow has no checkpoint."""
+        """
+        Args:
+            source, destination: the clusters.
+            settings: settings of the flow.
+            state: the flow's internal topic.
+            expiry: knows when the destination forgets producers.
+            owners: transactional id -> producer id of its last owner, for partitions without a checkpoint.
+        """
         self._owners = owners
         self._source = source
         self._destination = destination
@@ -92,7 +101,7 @@ class CopyChecks:
             group_offsets=self._group_offsets,
         )
         self._locator.starts.begin_now()
-        # The parts of the relay by which loops are found; nothing runs that it would have to halt.
+        # Loops needs only these parts of the relay. There are no running partitions that it would have to halt.
         relay = SimpleNamespace(
             source=source, destination=destination, settings=settings, log=log, pins=self._pins, partitions={}
         )
@@ -101,7 +110,16 @@ class CopyChecks:
     async def look(
         self, topic: TopicFacts, index: int, committed: Committed | None
     ) -> tuple[PartitionFacts, SourceLog | None]:
-        """Returns what is found of one partition, and its source's log, or None if that cannot be read."""
+        """Looks at one partition.
+
+        Args:
+            topic: its topic.
+            index: its number.
+            committed: what the flow's group has committed for it at the source; None: nothing.
+
+        Returns:
+            The facts, without a sample; and the source's log, or None if its leader cannot be asked.
+        """
         facts = PartitionFacts(index=index)
         partition = Partition(topic.name, index, topic.pair.destination)
         partition.judge_by(topic.pair.terms)
@@ -131,10 +149,11 @@ class CopyChecks:
         return facts, here
 
     async def _group_offsets(self, group_id: str) -> dict[Key, int]:
-        """Returns what the group has committed at the source, without looking for its coordinator.
+        """Returns the offsets that the group has committed at the source, without looking for its coordinator.
 
         Raises:
-            NetworkError: it may have committed, and nobody tells.
+            NetworkError: no offsets were returned, and the group may have some all the same: it may not be described,
+                or a broker is down.
         """
         found = await committed(self._source, group_id)
         if not found:
@@ -150,8 +169,9 @@ class CopyChecks:
         return SourceLog(self._source, pair.source, index, leader, converts=pair.terms.converts)
 
     async def _begin(self, facts: PartitionFacts, partition: Partition, here: SourceLog, *, anew: bool) -> None:
-        """Finds where the copy begins, if not at the source's first offset. ``anew``: nothing of it was copied, so that
-        this is still to be decided."""
+        """Finds where the copy begins, if that is not the source's first offset, and changes ``facts`` and ``here``.
+        ``anew``: True if nothing was copied yet, so that the settings decide; otherwise only what is written down
+        counts."""
         starts = self._locator.starts
         found = starts.known(partition) or (await starts.find(partition, here) if anew else None)
         if found is not None:
@@ -160,7 +180,8 @@ class CopyChecks:
             facts.left_out = max(0, facts.start - before)
 
     async def _new(self, partition: Partition, topic: TopicFacts) -> None:
-        """Looks at a partition that the destination lacks: it begins anew, unless it was copied before."""
+        """Looks at a partition that the destination does not have yet. Raises PartitionHalted if it was copied before:
+        its destination topic is gone."""
         await self._loops.before(partition)
         pin = self._state.ledger.pin(partition.subject)
         partition.claim.keep_pin(pin)
@@ -261,7 +282,7 @@ class CopyChecks:
 
 
 async def _no_rest(_: float) -> None:
-    """Nothing is waited for: the log stands still by itself (``StillLog``)."""
+    """Does not wait: a ``StillLog`` always stands still."""
 
 
 async def _owned() -> bool:

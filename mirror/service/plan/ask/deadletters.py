@@ -1,4 +1,4 @@
-"""Asks for the dead letter topic of a flow (``oversize.record: deadletter``)."""
+"""Asks the destination for the dead letter topic of a flow (``oversize.record: deadletter``)."""
 
 from mirror.net.cluster import Cluster
 from mirror.relay.settings import DEADLETTER, RelaySettings
@@ -9,7 +9,7 @@ from mirror.service.plan.model import DeadLetterFacts
 
 
 async def dead_letters(destination: Cluster, settings: RelaySettings) -> DeadLetterFacts | None:
-    """Returns what the destination says of the topic; None: the flow writes no dead letters.
+    """Returns the facts about the flow's dead letter topic; None: the flow writes no dead letters.
 
     Raises:
         NetworkError: the destination does not answer.

@@ -1,4 +1,4 @@
-"""Asks both clusters everything about one flow. The partitions come one by one, so that memory stays bounded."""
+"""Asks both clusters everything about one flow. Partitions are returned one by one, so that memory stays bounded."""
 
 import asyncio
 import time
@@ -34,28 +34,28 @@ from mirror.service.sync.settings import SyncSettings
 from mirror.wire.errors import error_name
 
 PATIENCE_S = 10.0
-"""Seconds without an answer after which a request is given up, and its broker with it."""
+"""Timeout of a request in seconds. A broker that does not answer in time is not asked again."""
 RESTS_ON_NOTES = frozenset({HaltReason.UNPROVEN.slug, HaltReason.CHECKPOINT_LOST.slug})
-"""Halts by which nothing was written down that shows a copy."""
+"""Reasons of halts that mean: nothing that is written down shows that the destination is a copy."""
 MEASURED_SHARE = 4
-"""Of the bytes that are read, one in this many is to measure; the others are to look at batches."""
+"""One in this many of the bytes that are read is for measuring the speed; the others are for looking at batches."""
 AT_ONCE = 64
-"""Partitions that are looked at side by side: their requests share frames (``net.batching``)."""
+"""Number of partitions that are looked at in parallel. Their requests are batched (``net.batching``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """What is asked, and how.
+    """What to ask about a flow.
 
     Attributes:
-        name: the flow's.
-        source, destination: how to reach the clusters.
-        settings: the flow's.
-        group_id: its group at the source.
-        users: the names by which it authenticates itself at the source and the destination; empty: not known.
-        only: narrows the topics.
-        sample_bytes: how much is read of the source, to look at batches and to measure.
-        sync: what is kept in step beside records.
+        name: name of the flow.
+        source, destination: how to connect to the clusters.
+        settings: settings of the flow.
+        group_id: the flow's group at the source.
+        users: names with which the mirror authenticates at the source and at the destination; empty: not known.
+        only: returns True for topics to ask about, of those that the flow mirrors.
+        sample_bytes: bytes to read of the source, approximately, for samples and for measuring the speed.
+        sync: settings for what is kept in step beside records.
     """
 
     name: str
@@ -70,7 +70,8 @@ class Asking:
 
 
 class Internal(NamedTuple):
-    """The internal topic. ``refused``: why it cannot be used; ``unknown``: why that is not known."""
+    """The facts about the internal topic. ``refused``: why it cannot be used or created; ``unknown``: why that is not
+    known; empty: it can be used or created."""
 
     exists: bool = False
     refused: str = ""
@@ -78,11 +79,11 @@ class Internal(NamedTuple):
 
 
 class FlowAsked:
-    """A flow whose clusters are being asked. An async context manager, which opens both.
+    """Asks the clusters of one flow. An async context manager that connects to both.
 
     Attributes:
-        facts: what was found of the flow; complete once ``partitions`` has ended.
-        topics: the topics of both sides.
+        facts: facts about the flow; set by ``look``, complete once ``partitions`` has ended.
+        topics: topics of both sides; set by ``look``.
     """
 
     facts: FlowFacts
@@ -94,7 +95,7 @@ class FlowAsked:
         self._committed: dict[Key, Committed] = {}
 
     async def __aenter__(self) -> Self:
-        """Raises NetworkError if one of the clusters cannot be reached."""
+        """Connects to both clusters. Raises NetworkError if one of them cannot be reached."""
         asking = self._asking
         source_name, _, destination_name = asking.name.partition("->")
         async with self._stack as stack:
@@ -111,7 +112,7 @@ class FlowAsked:
         await self._stack.aclose()
 
     async def look(self) -> None:
-        """Asks for everything but the partitions' logs.
+        """Asks for everything except the partitions' logs.
 
         Raises:
             NetworkError: a cluster does not answer.
@@ -160,8 +161,8 @@ class FlowAsked:
         )
 
     def _without_checkpoint(self) -> list[str]:
-        """Returns the transactional ids of partitions without a checkpoint (``offsets: mapped``): if such an id has had
-        an owner, the destination may have copies."""
+        """Returns the transactional ids of partitions without a checkpoint; empty with ``offsets: exact``. If such an
+        id has had an owner, the destination may have copies."""
         settings = self._asking.settings
         everything = (
             Partition(topic.name, index, topic.pair.destination)
@@ -176,7 +177,7 @@ class FlowAsked:
         ]
 
     async def _internal(self) -> Internal:
-        """Reads the internal topic, or has the controller check whether it could be created."""
+        """Reads the internal topic. If it does not exist, asks the controller whether it could be created."""
         state, destination, settings = self._state, self.destination, self._asking.settings
         try:
             if await state.open(create=False):
@@ -185,7 +186,7 @@ class FlowAsked:
             return Internal(exists=True, refused=str(error))
         except NetworkError as error:
             if isinstance(error, Refused) and error.lacks:
-                return Internal(refused=str(error))  # whether it is there or not, the mirror cannot use it
+                return Internal(refused=str(error))  # whether it exists or not, the mirror cannot use it
             return Internal(exists=state.topic in destination.topics, unknown=str(error))
         try:
             wanted = {state.topic: Topic(name=state.topic, topic_id=None, internal=False, leaders={0: Leader(-1, -1)})}
@@ -202,13 +203,15 @@ class FlowAsked:
         return Internal(refused=f"cannot create it: {error_name(code)}" + (f", {message}" if message else ""))
 
     def _unread(self) -> str:
-        """Returns what could not be read of what was written down, in words; empty: nothing."""
+        """Returns which notes of a copy could not be read (in the internal topic, or committed by the group), in words.
+        Empty: all were read."""
         if self.facts.internal_unknown or self.facts.internal_refused:
             return f"{self.facts.internal_topic} cannot be read"
         return "not every broker of the source says what the group has committed" if self.source.down else ""
 
     async def partitions(self) -> AsyncIterator[tuple[TopicFacts, PartitionFacts]]:
-        """Yields the partitions, one of each topic first, as they are found; then measures."""
+        """Yields each partition with its topic, the first partition of every topic first. Then measures the speed of
+        the source, and completes ``facts``."""
         keys = sorted(
             ((topic, index) for topic in self.topics.found for index in topic.pair.source.leaders),
             key=lambda key: (key[1], key[0].name),
@@ -265,15 +268,16 @@ class FlowAsked:
 
 
 def only_if_known(facts: PartitionFacts, unread: str) -> None:
-    """Takes back a verdict by which nothing that was written down shows a copy, if not all of that could be read.
-    ``unread``: what could not, in words; empty: nothing."""
+    """Turns a verdict into "not known" if it means that nothing written down shows a copy (``RESTS_ON_NOTES``), and
+    some of that could not be read. ``unread``: what could not be read, in words; empty: everything was read."""
     if unread and facts.halted is not None and facts.halted.reason in RESTS_ON_NOTES:
         facts.unknown = f"{unread}, which may show that this is a copy ({facts.halted.detail})"
         facts.halted = None
 
 
 def _patient(options: ClusterOptions) -> ClusterOptions:
-    """Returns the options with shorter patience: a broker that hangs is said to hang, and not waited for."""
+    """Returns the options with timeouts of ``PATIENCE_S`` at most: a broker that hangs is reported instead of waited
+    for."""
     connection = options.connection
     return replace(
         options,

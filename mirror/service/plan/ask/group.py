@@ -1,4 +1,5 @@
-"""Asks the group at the source what was committed, without joining it and without having any topic created."""
+"""Asks the source for the offsets that a group has committed, without joining the group and without letting brokers
+create a topic."""
 
 from typing import Any
 
@@ -11,14 +12,16 @@ from mirror.relay.partition.claim import Committed
 from mirror.relay.topics.describing import PATIENCE_S
 
 MANY_GROUPS_SINCE, TOPIC_IDS_SINCE = 8, 10
-"""The OffsetFetch versions from which it takes several groups, and names topics by id only."""
+"""The OffsetFetch versions since which a request has several groups, and since which topics are named by id only."""
 ALL_TOPICS_SINCE = 2
 
 
 async def committed(cluster: Cluster, group_id: str) -> dict[Key, Committed]:
-    """Returns what the group has committed, by partition; empty if nobody tells. Every broker is asked: only the
-    group's coordinator answers with offsets, and finding that one would have the brokers create the topic of groups if
-    there is none yet."""
+    """Returns partition -> what the group has committed. Empty if no broker tells.
+
+    Every broker is asked; only the group's coordinator answers with offsets. The coordinator is not looked up, since
+    FindCoordinator lets brokers create ``__consumer_offsets``.
+    """
 
     async def ask(node_id: int) -> list[tuple[Key, Committed]]:
         connection = await cluster.control(node_id)
@@ -41,7 +44,7 @@ async def committed(cluster: Cluster, group_id: str) -> dict[Key, Committed]:
 
 
 def _rows(topics: Any) -> list[tuple[Key, Committed]]:
-    # confluent-kafka, by which the mirror commits, sends the NUL at the end of its C string as well.
+    # confluent-kafka, with which the mirror commits, also sends the NUL at the end of the metadata's C string.
     return [
         ((topic.name, row.partition_index), read_committed(row.committed_offset, (row.metadata or "").rstrip("\0")))
         for topic in topics

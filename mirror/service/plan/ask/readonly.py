@@ -1,8 +1,8 @@
-"""Clusters and an internal topic that can only be asked.
+"""Read-only clusters, and a read-only internal topic.
 
-``mirror plan`` judges by the relay's own code, which can also write. So every connection refuses a request that would
-change anything, or that would have a broker create a topic of its own (FindCoordinator creates those of groups and
-transactions), and what the relay would write down is dropped.
+``mirror plan`` judges by the relay's own code, which can also write. So every connection refuses requests that would
+change anything. This includes FindCoordinator, which lets brokers create ``__consumer_offsets`` and
+``__transaction_state``. Entries that the relay would write into the internal topic are dropped.
 """
 
 from collections.abc import Iterable
@@ -63,26 +63,31 @@ _ASKS_IF_TRIED_OUT = frozenset({CreateTopicsRequest.API_KEY, CreatePartitionsReq
 
 
 def only_asks(api_key: int, request: Any) -> bool:
-    """Returns True if the request changes nothing at a broker. Requests to create topics or partitions must only have
-    the controller check them (``validate_only``), and metadata requests must not create topics."""
+    """Returns True if the request changes nothing at a broker. Requests to create topics or partitions must have
+    ``validate_only``, with which the controller only checks them. Metadata requests must not create topics.
+
+    Args:
+        api_key: the API key.
+        request: the request; None: one that its caller has encoded.
+    """
     if api_key in _ASKS_IF_TRIED_OUT:
         return request is not None and bool(request.validate_only)
-    if api_key == MetadataRequest.API_KEY:  # without a request: ``wire.metadata``, which creates none
+    if api_key == MetadataRequest.API_KEY:  # an encoded one is of ``wire.metadata``, which creates no topics
         return request is None or not request.allow_auto_topic_creation
     return api_key in _ASKS
 
 
 class ReadOnlyCluster(Cluster):
-    """A cluster that is only asked. A broker that could not be connected to, or did not answer in time, is not asked
-    again: thousands of partitions would otherwise wait for it one after the other."""
+    """A cluster to which no request is sent that changes anything. A broker that could not be connected to, or has not
+    answered in time, is not asked again: otherwise thousands of partitions would wait for it, one after the other."""
 
     def __init__(self, *args: Any, **how: Any) -> None:
         super().__init__(*args, **how)
         self.down: dict[int, str] = {}
-        """Broker -> why it is not asked any more."""
+        """Node id -> why the broker is not asked any more."""
 
     async def dial(self, node_id: int, **how: Any) -> Connection:
-        """Opens a connection as ``Cluster.dial`` does, unless the broker is down; raises the same."""
+        """Opens a connection like ``Cluster.dial``, and raises the same. Raises Unreachable if the broker is down."""
         if node_id in self.down:
             raise Unreachable(self.down[node_id])
         try:
@@ -109,14 +114,14 @@ class ReadOnlyState(InternalTopic):
     _opened = False
 
     async def open(self, *, create: bool = True, replication_factor: int = -1) -> bool:
-        """Reads the topic; False if there is none. Never creates it. Raises as ``InternalTopic.open`` does."""
+        """Reads the topic, and never creates it. Returns False if there is none. Raises: as ``InternalTopic.open``."""
         try:
             return await super().open(create=False)
         finally:
             self._opened = True
 
     async def load(self) -> None:
-        """Reads the topic while it is opened; later, what was read then still counts."""
+        """Reads the topic while it is being opened. Later calls do nothing."""
         if not self._opened:
             await super().load()
 
@@ -131,17 +136,18 @@ class ReadOnlyState(InternalTopic):
 
 
 class WouldLead(Exception):
-    """The offsets before the source's first record would be filled, or filler be deleted, now."""
+    """The relay would now fill the offsets before the source's first record, or delete filler."""
 
 
 class Untouched(Cleanup):
-    """A destination topic's cleanup that stays as it is. Whatever would change the log suspends it first."""
+    """A stand-in for the cleanup of a destination topic, which changes nothing. The relay suspends the cleanup before
+    it fills or deletes filler, so that call shows that it would."""
 
     def __init__(self) -> None:
-        """Of no topic in particular."""
+        """Needs no topic."""
 
     def suspended(self) -> Any:
-        """Raises WouldLead: whoever asks is about to write."""
+        """Raises WouldLead: the caller is about to change the log."""
         raise WouldLead
 
     async def suspend_again(self) -> bool:
@@ -153,7 +159,7 @@ class Untouched(Cleanup):
 
 
 class Silence:
-    """A log of the relay that nobody reads: the plan has its own words."""
+    """A log that drops the relay's lines: the plan has its own words."""
 
     def info(self, event: str, **fields: object) -> None:
         """Drops the line."""

@@ -1,4 +1,4 @@
-"""Reads some batches of a source partition, and judges them as the relay would."""
+"""Reads some batches of a source partition, and judges them by the relay's own rules (``admit``)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from mirror.service.plan.model import Sample
 from mirror.wire.errors import HALTING, ErrorCode
 
 MOST_AT_ONCE = 1 << 20
-"""Bytes of one read at most, unless its first batch alone is larger."""
+"""Maximum number of bytes of one read, unless its first batch alone is larger."""
 
 
 @dataclass(slots=True)
 class Budget:
-    """How much is read of all partitions.
+    """How much is read of all partitions together.
 
     Attributes:
-        left: bytes that are left; a batch may be larger than that.
-        between: places that are looked at between the first and the last batch that are due.
+        left: bytes that may still be read. It may go below 0, since whole batches are read.
+        between: number of places that are looked at between the first and the last batch that are due.
         piece: bytes that are read at one place.
         read: bytes that were read.
     """
@@ -36,8 +36,8 @@ class Budget:
 
     @classmethod
     def of(cls, size: int, partitions: int) -> "Budget":
-        """Returns a budget of so many bytes, shared among so many partitions: the more there are, the fewer places of
-        each are looked at."""
+        """Returns a budget of ``size`` bytes, shared among a number of partitions. The more partitions there are, the
+        fewer places are looked at in each."""
         between = 3 if partitions <= 200 else 1 if partitions <= 2_000 else 0
         piece = size // max(1, partitions * (between + 2))
         return cls(left=size, between=between, piece=max(1, min(MOST_AT_ONCE, piece)))
@@ -50,7 +50,13 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judging:
-    """What batches are judged by. ``forgets_before_ms``: see ``FlowFacts``."""
+    """The rules by which batches are judged.
+
+    Attributes:
+        terms: the terms of the topic.
+        committed: True for ``isolation.level: read_committed``.
+        forgets_before_ms: see ``FlowFacts``.
+    """
 
     terms: Terms
     committed: bool
@@ -58,15 +64,15 @@ class Judging:
 
 
 async def sampled(here: SourceLog, due: int, end: int, budget: Budget, by: Judging) -> Sample:
-    """Reads the first batches that are due, the last ones, and some in between; of a partition without a backlog the
-    last ones.
+    """Reads the first batches that are due, the last ones, and some in between. Without a backlog, reads only the last
+    batches of the log.
 
     Args:
         here: the source's log.
         due: the next offset to copy.
         end: the source's high watermark.
         budget: counts what is read.
-        by: what batches are judged by.
+        by: the rules by which batches are judged.
 
     Raises:
         NetworkError: the broker did not answer.
@@ -89,7 +95,7 @@ async def sampled(here: SourceLog, due: int, end: int, budget: Budget, by: Judgi
             found = await _look(here, offset, None, sample, budget, by)
             reached = found.batches[-1][0].next_offset if found.batches else reached
         if last >= reached:
-            # The last batch of a transactional topic is a marker, wherever else markers are.
+            # It does not count in sums: in a transactional topic, the last batch is always a marker.
             await _look(here, last, None, sample, budget, by, weighs=False)
     except (Damaged, Unreadable) as error:
         _keep(sample, halted_by_damage(error, here.cluster.name))
@@ -98,13 +104,13 @@ async def sampled(here: SourceLog, due: int, end: int, budget: Budget, by: Judgi
     except Refused as error:
         if error.code in HALTING:
             _keep(sample, halted_by_error(error.code, f"{here.cluster.name}: Fetch of {here.name}", None))
-        elif error.code != ErrorCode.OFFSET_OUT_OF_RANGE:  # else the source has just deleted that
+        elif error.code != ErrorCode.OFFSET_OUT_OF_RANGE:  # this one: the source has deleted these records meanwhile
             raise
     return sample
 
 
 def _places(start: int, end: int, count: int) -> Iterator[int]:
-    """Yields offsets between the two, evenly spaced."""
+    """Yields ``count`` evenly spaced offsets between ``start`` and ``end``; none if there is no room for them."""
     if end - start > count:
         yield from (start + (end - start) * number // (count + 1) for number in range(1, count + 1))
 
@@ -119,8 +125,18 @@ async def _look(
     *,
     weighs: bool = True,
 ) -> Segment:
-    """Reads and judges the batches at an offset. ``due``: the offset if a batch has to begin there; None: the first
-    batch that is found counts from its own beginning."""
+    """Reads and judges the batches at an offset. Adds them to ``sample``, and returns what was read.
+
+    Args:
+        here: the source's log.
+        offset: the offset.
+        due: the same offset if it is the next one to copy, so that a first batch which begins later or earlier is
+            judged by that; None: the first batch that is found is judged from its own base offset.
+        sample: gets what the batches show.
+        budget: counts what is read.
+        by: the rules by which batches are judged.
+        weighs: see ``judge``.
+    """
     segment = await here.read(offset, max_bytes=budget.piece, committed=by.committed)
     budget.spend(sum(header.size for header, _ in segment.batches))
     judge(segment, due, sample, by, weighs=weighs)
@@ -128,14 +144,14 @@ async def _look(
 
 
 def judge(segment: Segment, due: int | None, sample: Sample, by: Judging, *, weighs: bool = True) -> None:
-    """Adds the batches of a piece of the log to the sample, each with the relay's verdict on it.
+    """Adds the batches of a piece of the log to the sample, with the relay's verdict on each.
 
     Args:
         segment: the piece.
         due: see ``_look``.
-        sample: gets what they show.
-        by: what they are judged by.
-        weighs: they count in sums, from which shares are computed.
+        sample: gets what the batches show.
+        by: the rules by which batches are judged.
+        weighs: True if the batches count in sums; False for places that are not typical of the log.
     """
     sums = sample if weighs else Sample()
     aborted = Aborted(segment.aborted)
@@ -147,7 +163,7 @@ def judge(segment: Segment, due: int | None, sample: Sample, by: Judging, *, wei
         begins = at
         verdict = _verdict(header, at, by, aborted=dropped)
         if header.base_offset > at and not isinstance(verdict, Skip):
-            # What stands before the batch is one thing, and the batch another.
+            # The first verdict is about the offsets before the batch, so the batch itself needs another one.
             in_hole = _count(sample, sums, header, verdict, in_hole, header.base_offset - at)
             at = header.base_offset
             verdict = _verdict(header, at, by, aborted=dropped)
@@ -162,13 +178,23 @@ def judge(segment: Segment, due: int | None, sample: Sample, by: Judging, *, wei
 
 
 def _verdict(header: BatchHeader, at: int, by: Judging, *, aborted: bool) -> Verdict:
-    """Returns the relay's verdict. A batch that stands for old messages is made anew, whatever else is said of it."""
+    """Returns the relay's verdict. A batch that stands for messages in an old format is never forwarded: it would be
+    rewritten."""
     verdict = admit(header, at, by.terms, aborted=aborted)
     return Rewrite(reason=HaltReason.OLD_FORMAT) if header.is_stand_in and isinstance(verdict, Forward) else verdict
 
 
 def _count(sample: Sample, sums: Sample, header: BatchHeader, verdict: object, in_hole: bool, offsets: int) -> bool:
-    """Adds a verdict. Returns True if the offsets that it is about are a hole, which the next one may go on with."""
+    """Adds a verdict on a number of offsets. Returns True if these are a hole, which the next offsets may continue.
+
+    Args:
+        sample: gets halts and rewrites.
+        sums: gets the sums: the sample, or a dummy if the batches do not count in sums.
+        header: header of the batch.
+        verdict: the verdict.
+        in_hole: True if the offsets before these are a hole.
+        offsets: number of offsets that the verdict is about.
+    """
     if isinstance(verdict, Halt):
         _keep(sample, halted_by_batch(verdict))
         return False
@@ -197,7 +223,8 @@ def _forwarded(sample: Sample, header: BatchHeader, batch: memoryview, by: Judgi
 
 
 def _null_key(header: BatchHeader, batch: memoryview) -> int:
-    """Returns the offset of the batch's first record without a key; -1 if there is none, or it cannot be opened."""
+    """Returns the offset of the batch's first record without a key; -1 if there is none, or if the batch cannot be
+    opened."""
     try:
         for record in opened(header, bytes(batch[HEADER_SIZE:])):
             if record.key is None:

@@ -1,4 +1,4 @@
-"""Measures how fast the source can be read: a few megabytes, one broker beside the other."""
+"""Measures how fast the source can be read: reads a few megabytes from all brokers in parallel."""
 
 import asyncio
 import time
@@ -10,11 +10,11 @@ from mirror.net.logs.log import SourceLog
 from mirror.service.plan.ask.samples import MOST_AT_ONCE
 
 LEAST_BYTES = 1 << 18
-"""Less than that measures round trips only."""
+"""Minimum number of bytes for a measurement. Less would measure only round trips."""
 
 
 class Stretch(NamedTuple):
-    """A stretch of a source's log that can be read."""
+    """A part of a source partition's log to read: the offsets in ``[start, end)``."""
 
     log: SourceLog
     start: int
@@ -22,11 +22,11 @@ class Stretch(NamedTuple):
 
 
 async def measured(stretches: Iterable[Stretch], size: int) -> float:
-    """Reads one stretch of each broker, the longest, all at the same time.
+    """Reads the longest stretch of each broker, all in parallel.
 
     Args:
-        stretches: one for each partition with records.
-        size: bytes to read at most, of all together.
+        stretches: stretches of partitions.
+        size: number of bytes to read in total, approximately.
 
     Returns:
         Bytes per second; 0 if too little was read to tell.
@@ -46,7 +46,7 @@ async def measured(stretches: Iterable[Stretch], size: int) -> float:
 
 
 async def _read(stretch: Stretch, size: int) -> int:
-    """Reads from the beginning of a stretch. Returns the bytes."""
+    """Reads about ``size`` bytes from the beginning of a stretch. Returns the number of bytes read."""
     at, read = stretch.start, 0
     try:
         while at < stretch.end and read < size:
@@ -56,5 +56,5 @@ async def _read(stretch: Stretch, size: int) -> int:
             read += sum(header.size for header, _ in segment.batches)
             at = segment.batches[-1][0].next_offset
     except NetworkError:
-        pass  # what was read until then counts; that the log cannot be read is found by the samples
+        pass  # what was read until then counts; the samples tell that the log cannot be read
     return read

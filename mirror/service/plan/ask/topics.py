@@ -1,4 +1,5 @@
-"""Pairs the flow's topics as the relay does, without creating any, and asks the controller what it would do."""
+"""Pairs the flow's topics as the relay does, without creating any, and asks the controller whether it would create
+topics and partitions."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ from mirror.service.plan.model import NOT_KNOWN, Rights, TopicFacts, Values
 from mirror.wire.errors import ErrorCode, error_name
 
 MOST_TOPICS = 500
-"""Topics of one request."""
+"""Maximum number of topics in one request."""
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
 
 
@@ -30,11 +31,11 @@ class Topics:
     """The flow's topics on both sides.
 
     Attributes:
-        found: those that the source has, in order.
+        found: the topics that the source has, sorted.
     """
 
     def __init__(self, found: list[TopicFacts], entries_there: Mapping[str, Any]) -> None:
-        """``entries_there``: topic of the destination -> its entry in a Metadata answer, with replicas."""
+        """``entries_there``: destination topic -> its entry in a Metadata answer, which has the replicas."""
         self.found = found
         self._replicas = {
             (name, row.partition_index): (len(row.isr_nodes or ()), len(row.replica_nodes or ()))
@@ -43,7 +44,7 @@ class Topics:
         }
 
     def replicas(self, topic: TopicFacts, index: int) -> tuple[int, int]:
-        """Returns how many replicas of a destination partition are in sync, and how many there are; -1: not known."""
+        """Returns the number of in-sync replicas of a destination partition, and of all its replicas; -1: not known."""
         return self._replicas.get((topic.pair.destination, index), (NOT_KNOWN, NOT_KNOWN))
 
 
@@ -59,9 +60,9 @@ async def topics_of(
 
     Args:
         source, destination: the clusters.
-        settings: the flow's.
+        settings: settings of the flow.
         defaults: the destination brokers' defaults for new topics.
-        only: further narrows the topics.
+        only: returns True for topics to ask about, of those that the flow mirrors.
 
     Raises:
         NetworkError: a cluster does not answer.
@@ -91,7 +92,7 @@ async def topics_of(
             pair = replace(pair, halted=None, terms=terms_of(here, config, settings))
         partitions_there = len(destination.topics[name].leaders) if name in destination.topics else 0
         if pair.halted is not None:
-            # The relay stops at the first thing that is wrong. An operator wants to know of all.
+            # The relay stops at the first thing that is wrong. The plan shows all of them.
             lacks = tuple(narrower(here, config))
             pair = replace(pair, terms=terms_of(here, config, settings, lacks), narrower=lacks)
         grown = (
@@ -124,8 +125,8 @@ async def topics_of(
 async def _planned(
     source: Cluster, destination: Cluster, new: Mapping[str, Topic], settings: RelaySettings
 ) -> tuple[dict[str, dict[str, str]], dict[str, Halted]]:
-    """Returns the configs that new topics would get; and the topics that would not be created, because their source's
-    configs may not be read, with the halt."""
+    """Returns new topic -> the configs that it would get; and new topic -> the halt that would follow, for topics that
+    would not be created because the configs of their source topic may not be read."""
     if not new:
         return {}, {}
     denied: set[str] = set()
@@ -142,8 +143,11 @@ async def _try_out(
     planned: Mapping[str, dict[str, str]],
     settings: RelaySettings,
 ) -> tuple[dict[str, Halted], dict[str, str]]:
-    """Returns the topics that the controller would not create, with the halt that would follow; and those of which it
-    cannot tell for now, with the cause."""
+    """Asks the controller whether it would create topics.
+
+    Returns:
+        Topic that it would refuse -> the halt that would follow; and topic for which it cannot tell at present -> why.
+    """
     if not new:
         return {}, {}
     try:
@@ -186,7 +190,7 @@ def _values(found: Mapping[str, Entries]) -> dict[str, Values]:
 def _altered(
     pairs: Sequence[Pair], here: Mapping[str, Entries], there: Mapping[str, Entries], settings: RelaySettings
 ) -> dict[str, dict[str, str | None]]:
-    """Returns destination topic -> the configs that the mirror would change, if the topic is its copy."""
+    """Returns destination topic -> the configs that the mirror would change if the topic is its copy."""
     if not settings.sync_configs:
         return {}
     compared = in_step([pair.source for pair in pairs], [pair.source for pair in pairs], here, there, settings)
@@ -206,7 +210,8 @@ async def _rights(cluster: Cluster, names: Iterable[str]) -> tuple[dict[str, Rig
 
 
 def _would_have(configs: Mapping[str, str], defaults: Mapping[str, str]) -> Values:
-    """Returns the configs that matter here of a topic that is created with ``configs``: the rest are its brokers'."""
+    """Returns the configs of a topic that is created with ``configs``. Of the brokers' ``defaults``, only those are
+    added that the checks need."""
     retention = default_retention_ms(defaults)
     values: dict[str, str | None] = {"min.insync.replicas": defaults.get("min.insync.replicas")}
     if retention is not None:
@@ -215,8 +220,8 @@ def _would_have(configs: Mapping[str, str], defaults: Mapping[str, str]) -> Valu
 
 
 def default_retention_ms(defaults: Mapping[str, str]) -> int | None:
-    """Returns ``retention.ms`` of a new topic by its brokers' settings: the finest of the three that is set. None: not
-    known."""
+    """Returns ``retention.ms`` of a new topic by its brokers' configs: ms count before minutes, and minutes before
+    hours. -1: no limit; None: not known."""
     for name, unit in (("log.retention.ms", 1), ("log.retention.minutes", MINUTE_MS), ("log.retention.hours", HOUR_MS)):
         value = defaults.get(name)
         if value:
@@ -225,7 +230,8 @@ def default_retention_ms(defaults: Mapping[str, str]) -> int | None:
 
 
 def _replicas(entry: Any, settings: RelaySettings, defaults: Mapping[str, str]) -> int:
-    """Returns the replication factor of the topic at the destination, or the one that it would be created with."""
+    """Returns the replication factor of the destination topic, or that with which it would be created; -1: not
+    known."""
     if entry is not None and entry.partitions:
         return max(len(row.replica_nodes or ()) for row in entry.partitions)
     if settings.replication_factor > 0:
@@ -234,7 +240,7 @@ def _replicas(entry: Any, settings: RelaySettings, defaults: Mapping[str, str]) 
 
 
 def _pieces(names: Iterable[str]) -> Iterator[list[str]]:
-    """Yields the names in pieces for one request each."""
+    """Yields lists of names, each for one request."""
     rest = iter(names)
     while piece := list(islice(rest, MOST_TOPICS)):
         yield piece

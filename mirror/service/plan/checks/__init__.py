@@ -1,1 +1,2 @@
-"""The checks: pure functions of what was found, one for each line of ``mirror.foretold``."""
+"""The checks: pure functions of the facts. Each finding belongs to a line of ``mirror.foretold`` (P01, P02, ...), which
+the docstrings name."""

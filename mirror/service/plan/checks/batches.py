@@ -1,4 +1,4 @@
-"""Checks of the batches that were read of a partition."""
+"""Checks of the batches that were read from a partition."""
 
 from collections.abc import Iterator
 
@@ -14,20 +14,20 @@ from mirror.service.texts import duration_text
 from mirror.wire.versions import PRODUCE_KEY
 
 CLOCK_MS = 60_000
-"""Records that are so far ahead of this host's clock show that clocks differ."""
+"""A record that is ahead of this host's clock by more than this shows that clocks differ."""
 MANY_HOLES = 0.5
-"""With a greater share of holes, the mirror itself hints at ``offsets: mapped``."""
+"""Share of offsets without a record above which ``offsets: mapped`` is recommended, as the running mirror does."""
 RETENTION_MS, RETENTION_BYTES = "retention.ms", "retention.bytes"
 
 
 def judged(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
-    """P07 to P10, P12, P27, P29, P30: the relay's verdicts on the batches."""
+    """Lines P07 to P10, P12, P27, P29, P30: the halts that would follow, by the relay's verdicts on the batches."""
     for halted in one.sample.halts.values() if one.sample is not None else ():
         yield of_halt(halted)
 
 
 def rewritten(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
-    """P07, P09, P10: batches that the destination would refuse as they are."""
+    """Lines P07 to P10, P13: tells how many batches would be opened and rewritten."""
     sample = one.sample
     for slug, count in sorted(sample.rewritten.items()) if sample is not None else ():
         line = line_of(slug) or Line.REWRITES
@@ -41,7 +41,8 @@ def rewritten(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterat
 
 
 def batch_size(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
-    """P10, by the destination's segments; batches above ``max.message.bytes`` are found by ``judged``."""
+    """Line P10: refuses batches that are larger than the destination's ``segment.bytes``. Batches above
+    ``max.message.bytes`` are found by ``judged``."""
     segment = number(topic.there, SEGMENT_BYTES)
     if one.sample is not None and segment is not None and one.sample.largest > segment:
         reason = HaltReason.TOO_LARGE_FOR_SEGMENT
@@ -50,7 +51,7 @@ def batch_size(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Itera
 
 
 def timestamps(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
-    """P11."""
+    """Line P11: refuses timestamps that the destination topic does not take."""
     if one.sample is None or one.sample.newest_ms < 0:
         return
     ahead, behind = one.sample.newest_ms - flow.now_ms, flow.now_ms - one.sample.oldest_ms
@@ -69,7 +70,8 @@ def timestamps(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Itera
 
 
 def clocks(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
-    """P06. Brokers do not tell their time; what this rests on is records that seem to be of the future."""
+    """Line P06: warns if a record's timestamp is in the future. Nothing else shows that clocks differ, since brokers do
+    not tell their time."""
     ahead = one.sample.newest_ms - flow.now_ms if one.sample is not None else 0
     if ahead > CLOCK_MS:
         yield PlanFinding(
@@ -83,7 +85,7 @@ def clocks(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[
 
 
 def codec(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
-    """P12, by the destination's version."""
+    """Line P12: refuses zstd batches if not all brokers of the destination know zstd."""
     speaks = flow.destination.apis.get(PRODUCE_KEY)
     if one.sample is not None and "zstd" in one.sample.codecs and speaks is not None and speaks < ZSTD_SINCE:
         reason = HaltReason.UNSUPPORTED_CODEC
@@ -92,7 +94,7 @@ def codec(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[P
 
 
 def holes(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
-    """P23."""
+    """Line P23: the share of offsets without a record, and whether the mirror may fill them."""
     sample = one.sample
     if sample is None or not sample.hole_offsets or flow.settings.mapped:
         return
@@ -114,7 +116,7 @@ def holes(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[P
 
 
 def null_keys(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
-    """P31."""
+    """Line P31: refuses a record without a key that a compacted destination topic would refuse."""
     if one.sample is not None and one.sample.null_key >= 0:
         reason = HaltReason.REFUSED
         detail = f"the record at offset {one.sample.null_key} has no key, and the destination topic is compacted"
@@ -125,11 +127,11 @@ def null_keys(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterat
 
 
 def destination_retention(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
-    """P25."""
+    """Line P25: warns if the destination topic would delete records soon after they are copied."""
     retention = number(topic.there, RETENTION_MS)
     policy = topic.there.get("cleanup.policy") or "delete"
     due_ms = one.sample.due_ms if one.sample is not None else -1
-    appended = topic.there.get(TIMESTAMP_TYPE) == APPEND_TIME  # retention goes by the time of the append
+    appended = topic.there.get(TIMESTAMP_TYPE) == APPEND_TIME  # then retention counts from the time of the append
     if one.backlog and retention is not None and retention >= 0 and "delete" in policy and due_ms >= 0 and not appended:
         age = flow.now_ms - due_ms
         if age > retention:
@@ -143,7 +145,8 @@ def destination_retention(flow: FlowFacts, topic: TopicFacts, one: PartitionFact
 
 
 def source_size(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
-    """P24, by size; by time, it is judged when the duration is known (``estimate.source_retention``)."""
+    """Line P24, by size: warns if the source's log is as large as its ``retention.bytes``. By time, this is checked
+    once the duration of the copy is estimated (``estimate.source_retention``)."""
     most = number(topic.here, RETENTION_BYTES)
     size = (flow.source.sizes or {}).get((topic.name, one.index))
     policy = topic.here.get("cleanup.policy") or "delete"

@@ -1,4 +1,4 @@
-"""P37: whether the dead letter topic takes what the destination's other topics do not."""
+"""Line P37: whether the dead letter topic can take the records that are too large for the destination's topics."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from mirror.service.plan.model import FlowFacts, Level, PlanFinding, TopicFacts
 
 
 def of_flow(flow: FlowFacts) -> Iterator[PlanFinding]:
-    """Checks that the topic is there, and that the principal may write to it."""
+    """Checks that the dead letter topic exists, and that the principal may write to it."""
     letters = flow.dead_letters
     if letters is None:
         return
@@ -37,7 +37,7 @@ def of_flow(flow: FlowFacts) -> Iterator[PlanFinding]:
 
 
 def of_topic(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
-    """Checks that it takes larger batches than the destination topic."""
+    """Checks that the dead letter topic takes larger batches than the destination topic."""
     letters, limit = flow.dead_letters, topic.pair.terms.max_batch_size
     if letters is None or letters.most is None or limit is None or letters.most > limit:
         return

@@ -11,7 +11,7 @@ from mirror.service.plan.model import ClusterFacts, FlowFacts, Level, PlanFindin
 
 
 def same_cluster(flow: FlowFacts) -> Iterator[PlanFinding]:
-    """P01."""
+    """Line P01: refuses a flow whose source and destination are the same cluster."""
     if flow.source.cluster_id and flow.source.cluster_id == flow.destination.cluster_id:
         yield PlanFinding(
             Line.SAME_CLUSTER,
@@ -23,7 +23,7 @@ def same_cluster(flow: FlowFacts) -> Iterator[PlanFinding]:
 
 
 def topics_matched(flow: FlowFacts) -> Iterator[PlanFinding]:
-    """P02."""
+    """Line P02: whether any topic is mirrored, and which entries of ``topics`` match nothing."""
     if not flow.topics_n:
         yield PlanFinding(
             Line.TOPICS,
@@ -42,7 +42,8 @@ def topics_matched(flow: FlowFacts) -> Iterator[PlanFinding]:
 
 
 def versions(flow: FlowFacts) -> Iterator[PlanFinding]:
-    """P03. A cluster that speaks no common version at all cannot be asked, and ends the plan."""
+    """Line P03: what the versions of the brokers do not allow. If a cluster supports no common version at all, it
+    cannot be asked, and there is no plan of the flow."""
     here, there = flow.source, flow.destination
     if flow.without_ids:
         yield PlanFinding(
@@ -85,7 +86,7 @@ def versions(flow: FlowFacts) -> Iterator[PlanFinding]:
 
 
 def internal_topic(flow: FlowFacts) -> Iterator[PlanFinding]:
-    """P05."""
+    """Line P05: whether the internal topic can be used, or created."""
     where = f"{flow.internal_topic} at {flow.destination.name}"
     if flow.internal_refused:
         yield PlanFinding(
@@ -102,7 +103,7 @@ def internal_topic(flow: FlowFacts) -> Iterator[PlanFinding]:
 
 
 def reached(flow: FlowFacts) -> Iterator[PlanFinding]:
-    """P35, of whole brokers."""
+    """Line P35: the brokers that could not be asked."""
     for cluster in (flow.source, flow.destination):
         for node_id, why in sorted(cluster.down.items()):
             yield PlanFinding(
@@ -114,7 +115,7 @@ def reached(flow: FlowFacts) -> Iterator[PlanFinding]:
 
 
 def unread(flow: FlowFacts) -> Iterator[PlanFinding]:
-    """P35, of partitions with records of which no batch was read."""
+    """Line P35: how many partitions have records of which no batch was read."""
     if flow.unsampled_n:
         yield PlanFinding(
             Line.REACHED,
@@ -126,7 +127,7 @@ def unread(flow: FlowFacts) -> Iterator[PlanFinding]:
 
 
 def quotas(flow: FlowFacts) -> Iterator[PlanFinding]:
-    """P34."""
+    """Line P34: the quotas on reading from the source and on writing to the destination."""
     for cluster, key in ((flow.source, "consumer_byte_rate"), (flow.destination, "producer_byte_rate")):
         for quota in cluster.quotas or ():
             if quota.key == key:
@@ -138,10 +139,11 @@ def quotas(flow: FlowFacts) -> Iterator[PlanFinding]:
 
 
 def quota_rate(cluster: ClusterFacts, key: str) -> float:
-    """Returns the bytes per second that the quotas of a cluster allow the mirror, over all its brokers; 0: no limit."""
+    """Returns the bytes per second that a cluster's quotas allow the mirror on all brokers together; 0: no limit.
+    ``key``: Kafka's name of the quota."""
     limits = [quota.value for quota in cluster.quotas or () if quota.key == key]
     return min(limits) * cluster.brokers if limits else 0.0
 
 
 CHECKS = (same_cluster, topics_matched, versions, internal_topic, quotas)
-"""Those that can be made before the partitions are looked at."""
+"""The checks that need no partition. ``reached`` and ``unread`` are made after the partitions were asked for."""

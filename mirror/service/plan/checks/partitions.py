@@ -1,4 +1,4 @@
-"""Checks of a partition: the relay's verdicts on what exists, on what is written down and on both logs."""
+"""Checks of a partition: the relay's verdicts on the topics, on the internal topic and on both logs."""
 
 from collections.abc import Iterator
 
@@ -12,13 +12,13 @@ from mirror.service.plan.model import FlowFacts, Level, PartitionFacts, PlanFind
 
 
 def of_halt(halted: Halted, detail: str = "") -> PlanFinding:
-    """Returns the finding for a halt that would follow."""
+    """Returns the finding for a halt that would follow. ``detail``: text to add to the halt's detail."""
     line = line_of(halted.reason) or Line.PREFIX
     return PlanFinding(line, Level.REFUSED, halted.detail + detail, halted.remedy, halted.reason)
 
 
 def paired(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
-    """P13, P14, P15, P30: the relay's verdict on the two topics."""
+    """Lines P13, P14, P15, P30: the relay's verdict on the two topics."""
     if topic.created or (topic.grown and one.index >= topic.partitions_there):
         return
     halted = topic.pair.halt_of(one.index)
@@ -30,7 +30,7 @@ def paired(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[
 
 
 def located(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
-    """P16 to P21, P24, P28, P29, P32: the relay's verdict on both logs and on what is written down."""
+    """Lines P16 to P21, P24, P28, P29, P32: the relay's verdict on both logs and on the internal topic."""
     if one.halted is None:
         return
     found = of_halt(one.halted)
@@ -43,7 +43,7 @@ def located(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator
 
 
 def begun_anew(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
-    """P21, where nothing was copied."""
+    """Line P21: tells that a topic was recreated before anything was copied."""
     if one.begun_anew:
         yield PlanFinding(
             Line.RECREATED, Level.TOLD, "a topic was recreated before anything was copied: the copy begins again"
@@ -51,7 +51,7 @@ def begun_anew(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Itera
 
 
 def starting_offset(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
-    """P38."""
+    """Line P38: tells where the copy begins, if not with the source."""
     if one.left_out and one.halted is None:
         yield PlanFinding(
             Line.STARTING,
@@ -62,7 +62,8 @@ def starting_offset(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> 
 
 
 def leading_filler(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
-    """P22."""
+    """Line P22: the offsets before the copy's first record that have to be filled; also line P04, if the rights to
+    delete the filler are missing."""
     if not one.leading or one.halted is not None:
         return
     most = flow.settings.max_leading_filler
@@ -98,7 +99,7 @@ def leading_filler(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> I
 
 
 def replicas(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
-    """P26."""
+    """Line P26: whether enough replicas of the destination partition are in sync."""
     needed = number(topic.there, MIN_IN_SYNC)
     if topic.exists and needed is not None and 0 <= one.in_sync < needed:
         yield PlanFinding(
@@ -111,7 +112,7 @@ def replicas(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterato
 
 
 def reached(flow: FlowFacts, topic: TopicFacts, one: PartitionFacts) -> Iterator[PlanFinding]:
-    """P35."""
+    """Line P35: what could not be found out about the partition."""
     if one.unknown:
         yield PlanFinding(Line.REACHED, Level.UNKNOWN, f"not known: {one.unknown}", "plan again once that is answered")
 

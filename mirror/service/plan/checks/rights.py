@@ -1,4 +1,5 @@
-"""P04: whether the mirror's principal has the rights that the flow needs, as far as brokers tell without a write."""
+"""Line P04: whether the mirror's principal has the rights that the flow needs, as far as brokers tell that without a
+write."""
 
 from collections.abc import Iterator
 
@@ -21,24 +22,24 @@ from mirror.service.texts import many, some
 from mirror.wire.versions import FETCH_KEY
 
 ALTER_WRITES_MARKERS = 17
-"""The Fetch version that came with Kafka 3.9, from which Alter on the cluster is enough for markers."""
+"""The Fetch version of Kafka 3.9, since which Alter on the cluster is enough to write markers."""
 NAMED = 5
-"""Most groups that a line names."""
+"""Maximum number of groups that a finding names."""
 NEEDED_HERE, NEEDED_THERE = (READ,), (READ, WRITE)
 
 
 def lacking(rights: Rights | None, *names: str) -> list[str]:
-    """Returns those of the operations that the principal may not do; none if that is not known."""
+    """Returns those of the operations that the principal may not do. Empty if ``rights`` is None (not known)."""
     return [name for name in names if rights is not None and name not in rights]
 
 
 def right_names(lacks: list[str]) -> str:
-    """Returns operations as Kafka's tools write them, in words."""
+    """Returns the operations as text, with "and" in between."""
     return " and ".join(lacks)
 
 
 def may_write_markers(flow: FlowFacts) -> bool | None:
-    """Returns True if the mirror may write markers at the destination; None if that is not known."""
+    """Returns True if the mirror's principal may write markers at the destination; None if that is not known."""
     cluster = flow.destination
     if cluster.rights is None:
         return None
@@ -47,7 +48,8 @@ def may_write_markers(flow: FlowFacts) -> bool | None:
 
 
 def of_flow(flow: FlowFacts) -> Iterator[PlanFinding]:
-    """Checks the rights on the clusters, the group, the internal topic and the transactional ids."""
+    """Checks the rights on the clusters, the flow's group, the internal topic and the transactional ids; also those for
+    groups and ACLs, if the flow keeps them in step."""
     yield from _of_group(flow)
     if flow.sync.offsets:
         yield from _of_carried(flow)
@@ -155,7 +157,7 @@ def _of_carried(flow: FlowFacts) -> Iterator[PlanFinding]:
 
 
 def _of_acls(flow: FlowFacts) -> Iterator[PlanFinding]:
-    """Checks the rights to create ACLs of copies."""
+    """Checks the rights to list ACLs at the source and to create them for the copies."""
     here, there = flow.source, flow.destination
     if here.rights is None:
         yield PlanFinding(

@@ -1,4 +1,4 @@
-"""Checks of a topic on both sides, by what exists and by its configs."""
+"""Checks of a topic: does it exist on both sides, and do its configs fit?"""
 
 from collections.abc import Iterator
 
@@ -13,11 +13,12 @@ from mirror.wire.versions import PRODUCE_KEY
 
 MIN_IN_SYNC = "min.insync.replicas"
 ZSTD_SINCE = 7
-"""The Produce version from which brokers take zstd (KIP-110)."""
+"""The Produce version since which brokers accept zstd (KIP-110)."""
 
 
 def creation(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
-    """P14. A topic that is missing and not to be created is refused by ``partitions.paired``."""
+    """Line P14: whether the destination topic can be created. If it is missing and would not be created,
+    ``partitions.paired`` refuses it."""
     if not topic.created:
         return
     if topic.refusal is not None:
@@ -40,7 +41,8 @@ def creation(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
 
 
 def partitions(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
-    """P15. Partitions that are missing and would not be added are refused by ``partitions.paired``."""
+    """Line P15: partitions that are added, or that only the destination has. If partitions are missing and would not be
+    added, ``partitions.paired`` refuses them."""
     there = topic.partitions_there
     if topic.grown:
         yield PlanFinding(
@@ -59,7 +61,8 @@ def partitions(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
 
 
 def not_grown(flow: FlowFacts, topic: TopicFacts) -> PlanFinding:
-    """P15, of a topic that lacks partitions and is no copy, by what was seen of its others."""
+    """Line P15: returns the finding for a destination topic that lacks partitions, and whose other partitions show that
+    it is not a copy."""
     reason = HaltReason.FEWER_PARTITIONS_STRANGE
     return PlanFinding(
         Line.PARTITIONS,
@@ -72,7 +75,8 @@ def not_grown(flow: FlowFacts, topic: TopicFacts) -> PlanFinding:
 
 
 def altered(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
-    """P36, of a topic that is a copy, as far as was seen."""
+    """Line P36: configs of the destination topic that the mirror would change. For topics that look like copies
+    only."""
     if topic.altered:
         yield PlanFinding(
             Line.CONFIGS,
@@ -83,7 +87,7 @@ def altered(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
 
 
 def append_times(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
-    """P13, of a topic whose times are the destination's own, where the flow takes that."""
+    """Line P13: warns if the destination's broker sets its own timestamps, and the flow accepts that."""
     terms = topic.pair.terms
     if terms.takes_append_times and terms.append_times_there:
         yield PlanFinding(
@@ -97,7 +101,8 @@ def append_times(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
 
 
 def codec(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
-    """P13, where the flow says which codec batches have at the destination; P12, if that does not know it."""
+    """Line P13: tells that batches are compressed again, if the flow sets a codec. Line P12: refuses that codec if not
+    all brokers of the destination know it."""
     wanted = topic.pair.terms.codec
     if wanted is None:
         return
@@ -116,7 +121,7 @@ def codec(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
 
 
 def rebatches(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
-    """P13, where small batches become larger ones."""
+    """Line P13: tells that small batches are merged into larger ones."""
     below = topic.pair.terms.rebatches
     if below:
         yield PlanFinding(
@@ -128,7 +133,7 @@ def rebatches(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
 
 
 def batch_size(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
-    """P10, by the configs alone."""
+    """Line P10, by the configs alone: whether the destination topic takes batches as large as those of the source."""
     for lack in topic.pair.narrower:
         if lack.name == MAX_MESSAGE_BYTES:
             yield PlanFinding(
@@ -141,7 +146,7 @@ def batch_size(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
 
 
 def timestamps(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
-    """P11, by the configs alone."""
+    """Line P11, by the configs alone: whether the destination topic takes all timestamps that the source takes."""
     for lack in topic.pair.narrower:
         if lack.name != MAX_MESSAGE_BYTES:
             yield PlanFinding(
@@ -155,7 +160,7 @@ def timestamps(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
 
 
 def null_keys(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
-    """P31, by the configs alone."""
+    """Line P31, by the configs alone: warns if only the destination topic is compacted."""
     if topic.pair.terms.compacted_there and not topic.pair.terms.compacted:
         yield PlanFinding(
             Line.NULL_KEYS,
@@ -167,7 +172,7 @@ def null_keys(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
 
 
 def replicas(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
-    """P26, of a topic that is created."""
+    """Line P26: whether a topic that would be created has enough replicas for ``min.insync.replicas``."""
     needed = number(topic.there, MIN_IN_SYNC)
     if topic.created and needed is not None and 0 < topic.replicas < needed:
         yield PlanFinding(
@@ -180,7 +185,7 @@ def replicas(flow: FlowFacts, topic: TopicFacts) -> Iterator[PlanFinding]:
 
 
 def number(values: object, name: str) -> int | None:
-    """Returns a config as a number; None if it is not known."""
+    """Returns a topic config as a number; None if it is not known. ``values``: configs by name."""
     value = values.get(name) if hasattr(values, "get") else None
     return int(value) if value else None
 
