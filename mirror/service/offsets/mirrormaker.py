@@ -276,15 +276,20 @@ class TakeOver:
                 if noted > end:
                     return row(noted, Found.UNSURE, f"more is noted than the source has: it ends at {end}")
                 return row(noted, Found.EMPTY)
-            matches, searched = [], 0
+            matches, searched, cut = [], 0, False
             async for record in _records(here, max(start, noted - 1), end):
                 if _same(record, last):
                     matches.append(record.offset)
                 searched += len(record.key or b"") + len(record.value or b"")
                 if searched > MOST_SEARCHED:
+                    cut = True
                     break
         except (NotOpened, _TooFar) as error:
             return row(noted, Found.UNSURE, str(error))
+        if len(matches) == 1 and cut and last.append_time and matches[0] != noted - 1:
+            # Key and value may come again behind what was searched. With timestamps, they would do so nearby.
+            why = f"offset {matches[0]} is like it, but only {MOST_SEARCHED >> 20} MiB were searched for others"
+            return row(noted, Found.UNSURE, f"{why}, and the destination's broker has set its timestamp")
         if len(matches) == 1:
             return row(matches[0] + 1, Found.SAME if matches[0] == noted - 1 else Found.LATER)
         why = f"{len(matches)} records from there on are like it" if matches else f"from offset {noted - 1} on"

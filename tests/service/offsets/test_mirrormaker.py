@@ -224,6 +224,32 @@ async def test_records_that_are_alike() -> None:
     assert (row.offset, row.found, row.detail) == (2, Found.UNSURE, "3 records from there on are like it")
 
 
+@pytest.mark.parametrize(
+    ("append_time", "copied", "offset", "found"),
+    [(True, (0, 1, 3), 2, Found.UNSURE), (False, (0, 1, 3), 4, Found.LATER), (True, (0, 1), 2, Found.SAME)],
+)
+async def test_not_all_is_searched(
+    monkeypatch: pytest.MonkeyPatch, append_time: bool, copied: tuple[int, ...], offset: int, found: Found
+) -> None:
+    """
+    1. A copy without the source's timestamps: one record is like its last one. There may be more behind what is
+       searched, so nothing is said. Not so of the very record that was noted.
+    2. Timestamps tell records of the same content apart.
+    """
+    last = mirrormaker_module._last
+
+    async def appended(log: Any) -> Any:
+        known = await last(log)
+        return known and known._replace(append_time=append_time)
+
+    monkeypatch.setattr(mirrormaker_module, "_last", appended)
+    assert (await place(Stored(records(*range(6))), Stored(records(*copied)), 2)).found is not Found.UNSURE
+    monkeypatch.setattr(mirrormaker_module, "MOST_SEARCHED", 10)
+    row = await place(Stored(records(*range(6))), Stored(records(*copied)), 2)
+    assert (row.offset, row.found) == (offset, found)
+    assert ("offset 3 is like it" in row.detail) is (found is Found.UNSURE)
+
+
 async def test_a_source_that_has_deleted_it() -> None:
     row = await place(Stored(records(6, 7), first=6), Stored(records(0, 1, 2)), 3)
     assert row.found is Found.UNSURE
