@@ -38,7 +38,7 @@ _OVERHEAD = 70
 
 
 _HEAD = """\
-| batch, bytes | partitions | batches/s, shallow -> deep | worker, µs a batch | destination's broker, µs a batch |
+| batch, bytes | partitions | batches/s, shallow -> deep | mirror, µs a batch | destination's broker, µs a batch |
 |---:|---:|---:|---:|---:|"""
 
 

@@ -119,6 +119,8 @@ class Adopting:
             if ledger is None:
                 _check_same(flow_id, begun)
                 return Adoption(flow_id=flow_id, pins=wanted, loops=loops, begun=[])
+            if any(flow.flow != flow_id for flow in ledger.flows):
+                continue  # of a flow with another id that makes the same topic name
             known = [pin for subject in subjects if (pin := ledger.pin(subject)) is not None]
             same = {pin.subject: pin for pin in wanted}
             if all(_is_same(pin, same.get(pin.subject)) for pin in known):
@@ -131,7 +133,7 @@ class Adopting:
                     begun=[f"{subject.topic}-{subject.partition}" for subject in sorted(noted)],
                 )
         raise NotAdopted(
-            f"{MOST_IDS} flows named {name} have copied these topics to {self._destination.name} before: delete "
+            f"{MOST_IDS} flows named {name} have copied to {self._destination.name} before: delete "
             f"internal topics {PREFIX}* there of flows that will not run again"
         )
 
@@ -156,11 +158,9 @@ class Adopting:
         await state.save(adoption.pins)
 
     async def _ledger(self, flow_id: str) -> Ledger | None:
+        """Returns what the internal topic of a flow id holds; None: there is no such topic."""
         state = InternalTopic(self._destination, "", topic=state_topic(flow_id), lean=True)
-        if not await state.open(create=False):
-            return None
-        others = [flow for flow in state.ledger.flows if flow.flow != flow_id]
-        return state.ledger if not others else Ledger()
+        return state.ledger if await state.open(create=False) else None
 
     async def _pin(self, row: PartitionEnds) -> Pin | None:
         """Returns the pin of a partition; None if nothing was ever written to the partition."""

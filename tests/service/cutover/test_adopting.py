@@ -164,6 +164,16 @@ async def test_an_id_that_was_used() -> None:
         assert (await at.adopting.plan(BACK, [at.row(0, END + 3), at.row(1, 0)], {})).flow_id == "east->west.3"
 
 
+async def test_an_id_that_another_flow_has_in_a_way() -> None:
+    """Of a flow that was named otherwise, and gives its internal topic the same name: nothing can be written there."""
+    async with scene() as at:
+        state = await at.state(at.west, "east_to_west")
+        await state.claim(FlowEntry(flow="east_to_west", source_cluster="c", destination_cluster="d", at_ms=1))
+        adoption = await at.adopting.plan(BACK, at.rows, {})
+        assert adoption.flow_id == "east->west.2"
+        await at.adopting.write(adoption)
+
+
 async def test_the_last_batch_is_gone() -> None:
     """Retention has taken it at what is copied from now on: there is only the offset."""
     async with scene() as at:
