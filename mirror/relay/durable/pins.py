@@ -16,7 +16,7 @@ from mirror.offsetmap.entries.pins import FlowEntry, KeptHalt, LastCopied, Pin, 
 from mirror.offsetmap.fields import TopicIds, id_shown, id_text, ids_differ, same_ids
 from mirror.offsetmap.internal.memory import May, Memory
 from mirror.reasons import GAPS, PAUSED, HaltReason, is_durable
-from mirror.relay.durable.due import Due, MayTell, persistently
+from mirror.relay.durable.due import Due, MayTell, persistently, take_away
 from mirror.relay.durable.notes import (
     LedSource,
     Notes,
@@ -31,6 +31,7 @@ from mirror.relay.durable.skips import ON_GAP, UNPROVEN, Skips
 from mirror.relay.events import EventLog
 from mirror.relay.halts import Halted, PartitionHalted, halt
 from mirror.relay.locate.evidence import Unseen
+from mirror.relay.outcome import NotOurs
 from mirror.relay.partition.location import NEVER
 from mirror.relay.partition.partition import Partition
 from mirror.relay.settings import RelaySettings
@@ -52,13 +53,13 @@ class Pins:
     ) -> None:
         self.state = self._state = state
         self.skips = Skips(state, log)
-        self.passed = PassedOverRecords(state)
+        self.passed = PassedOverRecords(state, fresh_s=settings.fresh_s)
         self._source = source
         self._destination = destination
         self._settings = settings
         self.was_empty = False
         self._log = log
-        self.notes = Notes(state)
+        self.notes = Notes(state, fresh_s=settings.fresh_s)
         self.due = Due(state, self.skips, source=source, destination=destination, settings=settings)
 
     def _check_found(self, partition: Partition) -> None:
@@ -96,7 +97,7 @@ class Pins:
                 raise PartitionHalted(Halted(halted.reason, halted.detail, halted.remedy, halted.at_ms))
             # ``on.gap: continue``, set since, goes over the halt. A later owner without it is past the gap. Or it is of
             # an earlier version, whose successors can do something about such batches.
-            await self._state.save((), forget=[halted.key()])
+            await take_away(self._state, [halted], fresh_s=self._settings.fresh_s)
         pin = ledger.pin(subject)
         partition.claim.keep_pin(pin)
         if pin is None:
@@ -217,7 +218,8 @@ class Pins:
                 (*taken, cause) for cause, taken in ((UNPROVEN, trusted), (ON_GAP, given_up)) if taken is not None
             ]
             notes = self._state.ledger.notes(partition.subject) if trusted is not None else []
-            await self.skips.write(partition.subject, without, pin, forget=[each.key() for each in notes])
+            await self.skips.write(partition.subject, without, pin)
+            await take_away(self._state, notes, fresh_s=self._settings.fresh_s)
         partition.claim.keep_pin(pin)
 
     def aborted_to(self, partition: Partition) -> int:
@@ -269,12 +271,15 @@ class Pins:
         accepted = pin.accepted if pin is not None else 0
         return await ask(partition, here, unseen, copied, pinned=pinned, accepted=accepted, replaced=replaced)
 
-    async def check_kept(self, partition: Partition, here: SourceLog, unseen: Unseen, *, takeover: bool) -> None:
+    async def check_kept(
+        self, partition: Partition, here: SourceLog, unseen: Unseen, *, takeover: bool, owns: MayTell
+    ) -> None:
         """Calls ``relay.locate.evidence.check_kept`` with what was written down of this partition. Unless it is taken
-        over, also with what this process remembers.
+        over, also with what this process remembers. ``owns``: see ``Owners.owns``.
 
         Raises:
             PartitionHalted, NetworkError: as that does. Also NetworkError: it is not certain that a note was written.
+            NotOurs: the notes of before do not count any more, and another worker has the partition by now.
         """
         end, pin = unseen.end, partition.claim.pin
         copied = self._written(partition)
@@ -287,6 +292,8 @@ class Pins:
         # Without ids, an empty topic may be another one, whose source's epochs have begun again.
         another = not end and not partition.claim.source_id
         if note is not None and note.offset > end and (another or note.leader_epoch < here.leader.epoch):
+            if not await owns(partition):
+                raise NotOurs(partition.name)
             await self.notes.write_anew(partition, LastCopied(end, here.leader.epoch))
 
     @staticmethod

@@ -219,7 +219,7 @@ class Locator:
                 self.rules(partition),
                 rest=rest,
                 vouch=partial(self._pins.vouch, partition, here),
-                kept=partial(self._pins.check_kept, partition, here, takeover=takeover),
+                kept=partial(self._pins.check_kept, partition, here, takeover=takeover, owns=self.owners.owns),
                 passed=partial(self._pins.passed.offsets, partition),
             )
             try:
