@@ -242,23 +242,30 @@ async def persistently(
         partition: the one that has halted.
         halted: the reason.
         may_tell: returns False if another worker has the partition by now: an operator may have resumed it there.
-            Asked before each try but the first, and before that as well if the partition was let go. The answer holds
-            for ``RelaySettings.fresh_s`` from when it was asked for (``UNSENT_TRIES``), and not beyond the moment at
-            which the partition is let go.
+            Asked before each try. The answer holds for ``RelaySettings.fresh_s`` from when it was asked for
+            (``UNSENT_TRIES``), and not beyond the moment at which the partition is let go. Who does not answer at once
+            (``ANSWER_S``) does not hold up the first try, unless it was let go by then: a halt that is not written
+            before this process dies may be lost.
         between: called before each try but the first.
     """
     backoff, unsent = (Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms) for _ in range(2))
-    again = False
+    first = True
     while partition.halted is halted:
         try:
             if backoff.tries and between is not None:
                 await between()
             let_go, asked_at = partition.phase is Phase.STOPPED, since_boot()
-            if (again or let_go) and not await may_tell(partition):
-                return
+            try:
+                async with asyncio.timeout(ANSWER_S if first and not let_go else None):
+                    if not await may_tell(partition):
+                        return
+            except (NetworkError, TimeoutError):
+                if let_go or not first:
+                    raise
+                asked_at = since_boot()
+            first = False
             if unsent.tries >= UNSENT_TRIES:
                 asked_at = since_boot()
-            again = True
             await attempt(partial(_holds, settings, partition, halted, let_go=let_go, asked_at=asked_at))
             return
         except NotSent:

@@ -1,15 +1,17 @@
 """Keys of the internal topic that several owners write: one takes away only what it has seen, not what came since."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+from mirror.net.errors import NetworkError
 from mirror.offsetmap.entries.entry import Entry
-from mirror.offsetmap.entries.pins import LastCopied, Note
+from mirror.offsetmap.entries.pins import KeptHalt, LastCopied, Note
 from mirror.relay.durable import due
 from mirror.relay.durable.notes import Notes
 from mirror.relay.halts import Halted
@@ -197,3 +199,134 @@ async def test_a_halt_that_is_gone_over() -> None:
                 held.gate.set()
                 await some_turns()
                 assert [each.reason for each in ledger(destination).halts] == ["corrupt"]
+
+
+class Unanswered:
+    """The internal topic, as this flow has it: the first write that takes something away lands, and its answer is lost.
+    Without ``may``, it is repeated by itself (``InternalTopic.save``), once ``gate`` is open."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.came, self.gate = asyncio.Event(), asyncio.Event()
+        self._save, self._topic = flow.relay.durable.state.save, MemoryState(flow.destination.remembered)
+
+    async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = (), **rest: Any) -> None:
+        entries, forget = list(entries), list(forget)
+        if forget and not self.came.is_set():
+            await self._topic.save(entries, forget=forget, **rest)
+            self.came.set()
+            await self.gate.wait()
+            if "may" in rest:
+                raise NetworkError("no answer")
+        await self._save(entries, forget=forget, **rest)
+
+
+@asynccontextmanager
+async def halting(*, paused: bool, told: bool = True) -> AsyncIterator[Flow]:
+    """A flow whose partition has halted, or is paused, which is written down. ``told``: the coordinator tells whose it
+    is (since Kafka 3.0)."""
+    async with clusters() as (source, destination):
+        fill(source)
+        with owners() if told else nullcontext():
+            async with mirroring(source, destination) as flow:
+                await reached(flow, 60)
+                if paused:
+                    assert await flow.relay.pause_all([FIRST]) == {FIRST: ""}
+                else:
+                    flow.relay.halt(flow.partition(), Halted("foreign_writer", "d", "r"))
+                await until(lambda: ledger(destination).halts and ledger(destination).due(SIDE))
+                yield flow
+
+
+@pytest.mark.parametrize("anew", ["corrupt", "paused"])
+@pytest.mark.parametrize(("paused", "told"), [(False, True), (True, True), (False, False)])
+async def test_a_resume_does_not_end_a_halt_of_later(anew: str, *, paused: bool, told: bool) -> None:
+    """
+    1. A partition is resumed. That is written, and the answer lost.
+    2. Another worker takes the partition over, and it halts there, or is paused there. The first worker tries again:
+       that halt stays, and the operator is told that the resume has ended something else.
+    """
+    async with halting(paused=paused, told=told) as flow:
+        lost = Unanswered(flow)
+        with patch.object(flow.relay.durable.state, "save", lost.save):
+            resuming = asyncio.create_task(flow.relay.resume(FIRST))
+            await lost.came.wait()
+            async with mirroring(flow.source, flow.destination) as second:
+                await reached(second, 60)
+                if anew == "paused":
+                    await asyncio.sleep(0.002)  # a halt is known by when it was
+                    assert await second.relay.pause_all([FIRST]) == {FIRST: ""}
+                else:
+                    second.relay.halt(second.partition(), Halted("corrupt", "d", "r"))
+                await until(lambda: ledger(flow.destination).halts)
+                lost.gate.set()
+                why_not = await resuming
+                await some_turns()
+                assert [each.reason for each in ledger(flow.destination).halts] == [anew]
+        assert "another worker" in why_not
+        assert flow.partition().halted is not None
+
+
+@pytest.mark.parametrize("paused", [False, True])
+async def test_a_resume_is_tried_again(*, paused: bool) -> None:
+    """Its answer was lost, and nobody else has the partition: it goes on."""
+    async with halting(paused=paused) as flow:
+        lost = Unanswered(flow)
+        lost.gate.set()
+        with patch.object(flow.relay.durable.state, "save", lost.save):
+            assert await flow.relay.resume(FIRST) == ""
+        assert not ledger(flow.destination).halts
+        await until(lambda: flow.partition().phase is Phase.ACTIVE)
+
+
+async def test_a_resume_ends_a_halt_that_was_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The halt was sent, and its answer not read yet, when an operator resumed: it is our own."""
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination) as flow:
+            await reached(flow, 60)
+            save, came = flow.relay.durable.state.save, asyncio.Event()
+
+            async def saves(entries: Iterable[Entry], **rest: Any) -> None:
+                entries = list(entries)
+                if any(isinstance(each, KeptHalt) for each in entries) and not came.is_set():
+                    destination.remembered.extend((each.key(), each.value()) for each in entries)
+                    came.set()
+                    await asyncio.Event().wait()
+                await save(entries, **rest)
+
+            monkeypatch.setattr(flow.relay.durable.state, "save", saves)
+            flow.relay.halt(flow.partition(), Halted("foreign_writer", "d", "r"))
+            await came.wait()
+            assert await flow.relay.resume(FIRST) == ""
+            assert not ledger(destination).halts
+
+
+@pytest.mark.parametrize("paused", [False, True])
+@pytest.mark.parametrize("ends", ["cancelled", "failed"])
+async def test_a_resume_that_ends_while_its_write_is_under_way(ends: str, *, paused: bool) -> None:
+    """It stays halted here. That the write has landed is not known: the halt is written down again, with the same
+    reason."""
+    async with halting(paused=paused) as flow:
+        (before,) = ledger(flow.destination).halts
+        lost = Unanswered(flow)
+
+        async def away() -> None:
+            raise NetworkError("away")
+
+        with patch.object(flow.relay.durable.state, "save", lost.save):
+            resuming = asyncio.create_task(flow.relay.resume(FIRST))
+            await lost.came.wait()
+            assert not ledger(flow.destination).halts
+            if ends == "cancelled":
+                resuming.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await resuming
+            else:
+                with patch.object(flow.relay.durable.state, "load", away):
+                    lost.gate.set()
+                    with pytest.raises(NetworkError):
+                        await resuming
+            assert flow.partition().halted is not None
+            await until(lambda: ledger(flow.destination).halts)
+        (after,) = ledger(flow.destination).halts
+        assert after.reason == before.reason
