@@ -44,7 +44,7 @@ class Pausing:
         self._resumed: set[Partition] = set()
         """Partitions that are being resumed: whoever pauses them now comes after that."""
         self._unwritten: set[Partition] = set()
-        """Those of them whose halt was not written down yet."""
+        """Those of them of whose halt it is not certain that it is written down."""
 
     async def pause_all(self, keys: Iterable[Key]) -> dict[Key, str]:
         """Pauses partitions, and waits for ``WATCH_S`` at most until that is done and written down.
@@ -195,6 +195,14 @@ class Pausing:
     def resumes(self, partition: Partition) -> bool:
         """Returns True if the partition is being resumed."""
         return partition in self._resumed
+
+    def begin_to_take_away(self, partitions: Iterable[Partition]) -> None:
+        """From now on these halts are being taken away. Should that fail, or be cancelled, it may have been done."""
+        self._unwritten.update(each for each in partitions if each in self._resumed)
+
+    def took_away(self, partitions: Iterable[Partition]) -> None:
+        """It is known which of these halts were taken away. The others are not written again: another worker's are."""
+        self._unwritten.difference_update(partitions)
 
     def end_to_resume(self, partition: Partition) -> None:
         """It is resumed, or not, for whatever reason: then it stays halted, and that is written down if it is not."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from mirror.reasons import PAUSED, Heals, heals
 from mirror.relay.assignment import Key
+from mirror.relay.durable.pins import Seen
 from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from mirror.relay.topics.pairing import Pair
@@ -28,16 +29,18 @@ class Resuming:
         kept_on = {key for key in keys if key in relay.partitions and relay.pausing.give_up(relay.partitions[key])}
         resting = [relay.partitions[key] for key in keys if key in relay.partitions and key not in kept_on]
         halted = [each for each in resting if each.halted is not None]
+        # A halt that is written down later, by another worker, is none that the operator has seen.
+        seen = {each: relay.pins.kept_halt(each) for each in resting}
         try:
             for partition in halted:
                 await relay.pausing.begin_to_resume(partition)
-            told = await self._resume_resting([key for key in keys if key not in kept_on], **accept)
+            told = await self._resume_resting([key for key in keys if key not in kept_on], seen, **accept)
         finally:
             for partition in halted:
                 relay.pausing.end_to_resume(partition)
         return dict.fromkeys(kept_on, "") | told
 
-    async def _resume_resting(self, keys: Iterable[Key], **accept: bool) -> dict[Key, str]:
+    async def _resume_resting(self, keys: Iterable[Key], seen: Seen, **accept: bool) -> dict[Key, str]:
         relay = self._relay
         halted = {(each.topic, each.index) for each in relay.halted}
         await relay.find_topics()
@@ -47,13 +50,17 @@ class Resuming:
         paused = [each for each in wanted if each.halted is not None and each.halted.reason == PAUSED]
         others = [each for each in wanted if each not in paused]
         # Some may have healed at that look, and are resumed already.
-        going = {key for key in halted if key in relay.partitions and relay.partitions[key].halted is None}
-        told |= {key: "" for key in told if key in going}
+        healed = {key for key in halted if key in relay.partitions and relay.partitions[key].halted is None}
+        told |= {key: "" for key in told if key in healed}
         await relay.loops.resumed(others, accept=accept.get("accept_unproven", False))
-        await relay.pins.resumed(others)
-        await relay.pins.unpaused(paused)
+        relay.pausing.begin_to_take_away(wanted)
+        going = [*await relay.pins.resumed(others, seen), *await relay.pins.unpaused(paused, seen)]
+        relay.pausing.took_away(wanted)
         for partition in wanted:
             key = (partition.topic, partition.index)
+            if partition not in going:
+                told[key] = "another worker has it, and it has halted there anew, or was let go; try again"
+                continue
             if relay.partitions.get(key) is not partition or partition.phase is not Phase.HALTED:
                 told[key] = "let go meanwhile, or resumed by somebody else"
                 continue

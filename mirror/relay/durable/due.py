@@ -7,7 +7,7 @@ nothing would show what was due before that. So a note in the internal topic doe
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 
 from mirror.net.backoff import Backoff
@@ -15,7 +15,9 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, NotSent
 from mirror.net.logs.log import PartitionLog
 from mirror.net.metadata import Topic, no_leader
-from mirror.offsetmap.entries.pins import HALTED, LastCopied, Note
+from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.entries.passed import PassedOverOffsets
+from mirror.offsetmap.entries.pins import HALTED, KeptHalt, LastCopied, Note
 from mirror.offsetmap.fields import TopicIds, id_text, ids_differ, same_ids
 from mirror.offsetmap.internal.memory import May, Memory
 from mirror.records.header import NO_LEADER_EPOCH
@@ -29,6 +31,9 @@ from mirror.relay.settings import RelaySettings
 UNSENT_TRIES = 3
 """After as many tries in a row that ended before anything was sent, the answer to whether it may be written counts from
 when it came, not from when it was asked for: a slow coordinator would have it that the halt is never written."""
+
+ANSWER_S = 5.0
+"""Seconds within which the coordinator has to say whose a partition is, where other work waits for that."""
 
 MayTell = Callable[[Partition], Awaitable[bool]]
 """Returns True if what a worker knows of a partition that has halted may be written down: see ``Owners.may_tell``."""
@@ -122,19 +127,25 @@ class Due:
             if self._noting.get(partition) is halted:
                 del self._noting[partition]
 
-    async def settle(self, partitions: Iterable[Partition]) -> None:
-        """Removes notes of earlier halts once something behind them was copied.
+    async def settle(self, partitions: Iterable[Partition], owns: MayTell) -> None:
+        """Removes notes of earlier halts once something behind them was copied. ``owns``: see ``Owners.owns``. The next
+        owner may have begun again, in another destination topic, and have halted at a lower offset.
 
         Raises:
-            NetworkError: it is not certain that they are gone; the next call removes them all.
+            NetworkError, TimeoutError: it is not certain that they are gone; the next call removes them all.
         """
-        passed = [
-            note.key()
+        passed = {
+            each: note
             for each in partitions
             if (note := self.note(each)) is not None and each.queue.acknowledged > note.copied.offset
-        ]
-        if passed:
-            await self._state.save((), forget=passed)
+        }
+        async with asyncio.timeout(ANSWER_S):
+            ours = await asyncio.gather(*map(owns, passed))
+        await take_away(
+            self._state,
+            [note for note, is_ours in zip(passed.values(), ours, strict=True) if is_ours],
+            fresh_s=self._settings.fresh_s,
+        )
 
     async def overtaken(self, partition: Partition, upto: int) -> None:
         """Writes down as skipped what was due before offset ``upto``, at which the copy begins. Call it before that.
@@ -187,6 +198,33 @@ class Due:
         return max((one.offset for one in copied if one.digest), default=-1)
 
 
+Written = KeptHalt | Note | PassedOverOffsets
+
+
+async def take_away(state: Memory, seen: Collection[Written], *others: Entry, fresh_s: float) -> None:
+    """Takes away entries whose keys other owners write as well, if these still are as they were seen: a later owner may
+    have written another one since.
+
+    Args:
+        state: the internal topic. It is read first.
+        seen: the entries.
+        others: entries that are written with that.
+        fresh_s: seconds for which that counts which was read. A request is not repeated by itself.
+
+    Raises:
+        NotSent: other writes were waited for longer than that.
+        NetworkError: it is not certain that it was written.
+    """
+    if not seen and not others:
+        return
+    read_at = since_boot()
+    await state.load()
+    known = {each.key(): each for each in state.ledger.about({each.subject for each in seen})}
+    forget = [each.key() for each in seen if known.get(each.key()) == each]
+    if forget or others:
+        await state.save(others, forget=forget, may=lambda: since_boot() - read_at <= fresh_s)
+
+
 async def persistently(
     attempt: Callable[[May], Awaitable[None]],
     settings: RelaySettings,
@@ -204,23 +242,30 @@ async def persistently(
         partition: the one that has halted.
         halted: the reason.
         may_tell: returns False if another worker has the partition by now: an operator may have resumed it there.
-            Asked before each try but the first, and before that as well if the partition was let go. The answer holds
-            for ``RelaySettings.fresh_s`` from when it was asked for (``UNSENT_TRIES``), and not beyond the moment at
-            which the partition is let go.
+            Asked before each try. The answer holds for ``RelaySettings.fresh_s`` from when it was asked for
+            (``UNSENT_TRIES``), and not beyond the moment at which the partition is let go. Who does not answer at once
+            (``ANSWER_S``) does not hold up the first try, unless it was let go by then: a halt that is not written
+            before this process dies may be lost.
         between: called before each try but the first.
     """
     backoff, unsent = (Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms) for _ in range(2))
-    again = False
+    first = True
     while partition.halted is halted:
         try:
             if backoff.tries and between is not None:
                 await between()
             let_go, asked_at = partition.phase is Phase.STOPPED, since_boot()
-            if (again or let_go) and not await may_tell(partition):
-                return
+            try:
+                async with asyncio.timeout(ANSWER_S if first and not let_go else None):
+                    if not await may_tell(partition):
+                        return
+            except (NetworkError, TimeoutError):
+                if let_go or not first:
+                    raise
+                asked_at = since_boot()
+            first = False
             if unsent.tries >= UNSENT_TRIES:
                 asked_at = since_boot()
-            again = True
             await attempt(partial(_holds, settings, partition, halted, let_go=let_go, asked_at=asked_at))
             return
         except NotSent:

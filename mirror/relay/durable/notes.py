@@ -3,15 +3,18 @@
 import time
 import uuid
 from collections.abc import Awaitable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from mirror.net.errors import NotSent
 from mirror.net.metadata import Leader
 from mirror.offsetmap.entries.pins import LastCopied, Note, Pin
-from mirror.offsetmap.fields import id_text, ids_differ, same_ids
+from mirror.offsetmap.fields import id_text, same_ids
 from mirror.offsetmap.internal.memory import Memory
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.assignment import committable, copied_to
+from mirror.relay.durable.due import take_away
 from mirror.relay.halts import PartitionHalted
 from mirror.relay.locate.evidence import EvidenceSource, Known, StaleLeader, Unseen, check_kept, vouch
 from mirror.relay.partition.partition import Partition
@@ -31,8 +34,10 @@ class LedSource(EvidenceSource, Protocol):
 class Notes:
     """Writes the notes of all partitions of a process, under a key of its own (``offsetmap.entries.pins.Note``)."""
 
-    def __init__(self, state: Memory) -> None:
+    def __init__(self, state: Memory, *, fresh_s: float) -> None:
+        """``fresh_s``: see ``take_away``."""
         self._state = state
+        self._fresh_s = fresh_s
         self._writer = uuid.uuid4().hex[:16]
 
     async def write(self, partitions: Iterable[Partition]) -> None:
@@ -54,35 +59,34 @@ class Notes:
         if pin is None:
             return
         note = self._note(partition, pin, copied)
-        forget = [
-            each.key()
+        former = [
+            each
             for each in self._state.ledger.notes(note.subject)
             if each.writer != note.writer and same_topics(each, note)
         ]
-        await self._state.save([note, replace(pin, copied=None)], forget=forget)
+        await take_away(self._state, former, note, replace(pin, copied=None), fresh_s=self._fresh_s)
         partition.claim.keep_pin(replace(pin, copied=copied))
         partition.claim.inherit(None, partition.claim.inherited)
 
     async def _save(self, changed: list[tuple[Partition, Note]]) -> None:
         if not changed:
             return
-        forget = [key for _, note in changed for key in self._replaced_by(note)]
-        await self._state.save([note for _, note in changed], forget=forget)
+        await self._state.save([note for _, note in changed])
         for partition, note in changed:
             if partition.claim.pin is not None and same_topics(note, partition.claim.pin):
                 partition.claim.keep_pin(replace(partition.claim.pin, copied=note.copied))
+        # Those that are left for want of time, the partition's next note takes away.
+        with suppress(NotSent):
+            replaced = [each for _, note in changed for each in self._replaced_by(note)]
+            await take_away(self._state, replaced, fresh_s=self._fresh_s)
 
-    def _replaced_by(self, note: Note) -> list[bytes]:
-        """Returns the keys of the notes that this one makes useless."""
-        replaced = [
-            each.key()
+    def _replaced_by(self, note: Note) -> list[Note]:
+        """Returns the notes that this one makes useless."""
+        return [
+            each
             for each in self._state.ledger.notes(note.subject)
             if each.writer != note.writer and same_topics(each, note) and each.copied.rank <= note.copied.rank
         ]
-        due = self._state.ledger.due(note.subject)
-        if due is not None and due.copied.offset < note.copied.offset and not ids_differ(due.source_id, note.source_id):
-            replaced.append(due.key())
-        return replaced
 
     def note_of(self, partition: Partition) -> Note | None:
         """Returns the note of what was copied last of the partition; None if that is known, or nothing is."""

@@ -7,11 +7,14 @@ record counts as passed over only as the one of its leader epoch, and in the top
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
+from mirror.net.errors import NotSent
 from mirror.offsetmap.entries.passed import DEAD_LETTER, MOST_OFFSETS, PassedOverOffsets
 from mirror.offsetmap.fields import TopicIds, id_text, same_ids
 from mirror.offsetmap.internal.memory import Memory
+from mirror.relay.durable.due import take_away
 from mirror.relay.partition.partition import Partition
 
 NONE: Mapping[int, int] = {}
@@ -20,8 +23,10 @@ NONE: Mapping[int, int] = {}
 class PassedOverRecords:
     """Keeps them for all partitions of a process."""
 
-    def __init__(self, state: Memory) -> None:
+    def __init__(self, state: Memory, *, fresh_s: float) -> None:
+        """``fresh_s``: see ``take_away``."""
         self._state = state
+        self._fresh_s = fresh_s
         self._writer = uuid.uuid4().hex[:16]
 
     async def offsets(self, partition: Partition) -> Mapping[int, int | str]:
@@ -103,9 +108,10 @@ class PassedOverRecords:
         Raises:
             NetworkError: it is not certain that it was written.
         """
-        gone = [each.key() for each in self._of(partition) if each.end <= log_start]
-        if gone:
-            await self._state.save((), forget=gone)
+        # Their writer may add to them: the next look takes away what is left for want of time.
+        with suppress(NotSent):
+            gone = [each for each in self._of(partition) if each.end <= log_start]
+            await take_away(self._state, gone, fresh_s=self._fresh_s)
 
     def _of(self, partition: Partition) -> list[PassedOverOffsets]:
         """Returns the entries about the partition's topics as they are now, in the order of their first offsets."""

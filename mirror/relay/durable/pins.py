@@ -4,19 +4,24 @@ Topic ids, halts and notes of what was copied last are written down, so that the
 Call ``recall`` before a partition is taken over, and ``pin`` before anything is written into its log.
 """
 
+import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
+from mirror.net.backoff import Backoff
 from mirror.net.cluster import Cluster
+from mirror.net.errors import NetworkError
 from mirror.net.logs.log import PartitionLog, SourceLog
 from mirror.offsetmap.entries.checkpoint import Checkpoint
 from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import FlowEntry, KeptHalt, LastCopied, Pin, halt_key, header_digest
 from mirror.offsetmap.fields import TopicIds, id_shown, id_text, ids_differ, same_ids
 from mirror.offsetmap.internal.memory import May, Memory
 from mirror.reasons import GAPS, PAUSED, HaltReason, is_durable
-from mirror.relay.durable.due import Due, MayTell, persistently
+from mirror.relay.durable.due import Due, MayTell, persistently, take_away
 from mirror.relay.durable.notes import (
     LedSource,
     Notes,
@@ -31,13 +36,21 @@ from mirror.relay.durable.skips import ON_GAP, UNPROVEN, Skips
 from mirror.relay.events import EventLog
 from mirror.relay.halts import Halted, PartitionHalted, halt
 from mirror.relay.locate.evidence import Unseen
+from mirror.relay.outcome import NotOurs
+from mirror.relay.partition.clock import since_boot
 from mirror.relay.partition.location import NEVER
 from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
 from mirror.relay.settings import RelaySettings
 
 COMMITTED = "read_committed"
 MAPPED = "mapped"
 LEVEL = "isolation.level"
+RESUME_TRIES = 6
+"""Tries to write down that partitions are resumed, before the operator is told that it failed."""
+
+Seen = Mapping[Partition, KeptHalt | None]
+"""The halt of each partition that was written down when it was resumed, as far as was known here."""
 
 
 class Pins:
@@ -52,13 +65,15 @@ class Pins:
     ) -> None:
         self.state = self._state = state
         self.skips = Skips(state, log)
-        self.passed = PassedOverRecords(state)
+        self.passed = PassedOverRecords(state, fresh_s=settings.fresh_s)
         self._source = source
         self._destination = destination
         self._settings = settings
         self.was_empty = False
         self._log = log
-        self.notes = Notes(state)
+        self._told: dict[Subject, KeptHalt] = {}
+        """The halt of each partition that was written down here last, or is being."""
+        self.notes = Notes(state, fresh_s=settings.fresh_s)
         self.due = Due(state, self.skips, source=source, destination=destination, settings=settings)
 
     def _check_found(self, partition: Partition) -> None:
@@ -96,7 +111,7 @@ class Pins:
                 raise PartitionHalted(Halted(halted.reason, halted.detail, halted.remedy, halted.at_ms))
             # ``on.gap: continue``, set since, goes over the halt. A later owner without it is past the gap. Or it is of
             # an earlier version, whose successors can do something about such batches.
-            await self._state.save((), forget=[halted.key()])
+            await take_away(self._state, [halted], fresh_s=self._settings.fresh_s)
         pin = ledger.pin(subject)
         partition.claim.keep_pin(pin)
         if pin is None:
@@ -217,7 +232,8 @@ class Pins:
                 (*taken, cause) for cause, taken in ((UNPROVEN, trusted), (ON_GAP, given_up)) if taken is not None
             ]
             notes = self._state.ledger.notes(partition.subject) if trusted is not None else []
-            await self.skips.write(partition.subject, without, pin, forget=[each.key() for each in notes])
+            await self.skips.write(partition.subject, without, pin)
+            await take_away(self._state, notes, fresh_s=self._settings.fresh_s)
         partition.claim.keep_pin(pin)
 
     def aborted_to(self, partition: Partition) -> int:
@@ -269,12 +285,15 @@ class Pins:
         accepted = pin.accepted if pin is not None else 0
         return await ask(partition, here, unseen, copied, pinned=pinned, accepted=accepted, replaced=replaced)
 
-    async def check_kept(self, partition: Partition, here: SourceLog, unseen: Unseen, *, takeover: bool) -> None:
+    async def check_kept(
+        self, partition: Partition, here: SourceLog, unseen: Unseen, *, takeover: bool, owns: MayTell
+    ) -> None:
         """Calls ``relay.locate.evidence.check_kept`` with what was written down of this partition. Unless it is taken
-        over, also with what this process remembers.
+        over, also with what this process remembers. ``owns``: see ``Owners.owns``.
 
         Raises:
             PartitionHalted, NetworkError: as that does. Also NetworkError: it is not certain that a note was written.
+            NotOurs: the notes of before do not count any more, and another worker has the partition by now.
         """
         end, pin = unseen.end, partition.claim.pin
         copied = self._written(partition)
@@ -287,6 +306,8 @@ class Pins:
         # Without ids, an empty topic may be another one, whose source's epochs have begun again.
         another = not end and not partition.claim.source_id
         if note is not None and note.offset > end and (another or note.leader_epoch < here.leader.epoch):
+            if not await owns(partition):
+                raise NotOurs(partition.name)
             await self.notes.write_anew(partition, LastCopied(end, here.leader.epoch))
 
     @staticmethod
@@ -320,17 +341,16 @@ class Pins:
         entries: list[Entry] = []
         if is_durable(halted.reason):
             source_id, destination_id = self.known_ids(partition) if halted.reason == PAUSED else self.ids(partition)
-            entries.append(
-                KeptHalt(
-                    subject=partition.subject,
-                    reason=halted.reason,
-                    detail=halted.detail,
-                    remedy=halted.remedy,
-                    at_ms=_now_ms(),
-                    source_id=source_id,
-                    destination_id=destination_id,
-                )
+            kept = self._told[partition.subject] = KeptHalt(
+                subject=partition.subject,
+                reason=halted.reason,
+                detail=halted.detail,
+                remedy=halted.remedy,
+                at_ms=halted.at_ms or _now_ms(),
+                source_id=source_id,
+                destination_id=destination_id,
             )
+            entries.append(kept)
         note = None if self._settings.mapped else self.notes.note_of(partition)
         if note is not None:
             entries.append(note)
@@ -341,53 +361,100 @@ class Pins:
         if entries:
             await persistently(attempt, self._settings, partition, halted, may_tell=may_tell)
 
-    async def unpaused(self, partitions: Iterable[Partition]) -> None:
-        """Forgets that these partitions were paused. What is known of their topics stays as it is.
+    async def unpaused(self, partitions: Collection[Partition], seen: Seen) -> list[Partition]:
+        """Forgets that these partitions were paused. What is known of their topics stays as it is. ``seen``, the result
+        and the error: see ``resumed``."""
+        return await self._go_on(partitions, seen, lambda _: ([], []))
 
-        Raises:
-            NetworkError: it is not certain that it was written.
-        """
-        paused = [*partitions]
-        entries = [note for each in paused if self.due.at_halt(each) < 0 for note in await self.due.now(each)]
-        if paused:
-            await self._state.save(entries, forget=[halt_key(each.subject) for each in paused])
-
-    async def resumed(self, partitions: Iterable[Partition]) -> None:
+    async def resumed(self, partitions: Collection[Partition], seen: Seen) -> list[Partition]:
         """Lets these partitions go on with the topics as they are now, by an operator's decision: forgets their halts,
         and writes down again what they are.
 
+        Args:
+            partitions: the ones that are resumed.
+            seen: the halt of each that was written down when the operator said so; see ``kept_halt``.
+
+        Returns:
+            Those that go on. The others were let go, or have halted anew elsewhere: that halt is not what was resumed.
+
         Raises:
             NetworkError: it is not certain that it was written.
         """
-        entries: list[Entry] = []
-        forget = []
-        for partition in partitions:
-            forget.append(halt_key(partition.subject))
-            if self.due.at_halt(partition) < 0:
-                entries += await self.due.now(partition)  # resumed before that could be written down
-            pin = self._state.ledger.pin(partition.subject)
-            source_id, destination_id = self.ids(partition)
-            if ids_differ(id_text(partition.claim.source_id), source_id):
-                partition.cursor.forget_source()
-            if ids_differ(id_text(partition.claim.destination_id), destination_id):
-                partition.claim.remember_before(None)
-            ids = source_id, destination_id
-            renewed = pin is not None and (
-                pin.source_cluster != self._source.cluster_id or not same_ids((pin.source_id, pin.destination_id), ids)
-            )
-            checkpoint = self._state.ledger.checkpoint(partition.subject) if self._settings.mapped else None
-            if checkpoint is not None:
-                # The checkpoint names the topics of a mapped copy; the pin names those accepted in their place.
-                if renewed or not same_ids((checkpoint.source_id, checkpoint.destination_id), ids):
-                    entries.append(self._pin_of(partition, MAPPED))
-            elif pin is not None and renewed:
-                forget += [each.key() for each in self._state.ledger.notes(partition.subject)]
-                same = not ids_differ(pin.destination_id, destination_id)
-                under = _under(pin) if same else ("", "", "")
-                # The destination is shown to be a copy of another topic. For a new one, nothing is shown anyway.
-                replaced = same and ids_differ(pin.source_id, source_id)
-                entries.append(replace(self._pin_of(partition, *under), replaced=replaced or (same and pin.replaced)))
-        await self._state.save(entries, forget=forget)
+        return await self._go_on(partitions, seen, self._renewed)
+
+    def kept_halt(self, partition: Partition) -> KeptHalt | None:
+        """Returns the halt of this partition that is written down, as far as is known here."""
+        return self._state.ledger.halt(partition.subject)
+
+    async def _go_on(
+        self,
+        partitions: Collection[Partition],
+        seen: Seen,
+        renewed: Callable[[Partition], tuple[list[Entry], list[bytes]]],
+    ) -> list[Partition]:
+        """See ``resumed``. The topic is read before each try: after one without an answer, another worker may have
+        taken a partition over, and it may have halted there. ``renewed``: entries that are written, and keys that are
+        taken away, besides the halt."""
+        # Resumed before that could be written down.
+        due = {each: await self.due.now(each) for each in partitions if self.due.at_halt(each) < 0}
+        settings = self._settings
+        backoff = Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms)
+        while partitions:
+            read_at = since_boot()
+            await self._state.load()
+            going = [each for each in partitions if self._is_as_seen(each, seen.get(each))]
+            entries: list[Entry] = []
+            forget: list[bytes] = []
+            for each in going:
+                written, gone = renewed(each)
+                entries += [*due.get(each, []), *written]
+                forget += [halt_key(each.subject), *gone]
+            try:
+                if going:
+                    await self._state.save(entries, forget=forget, may=partial(self._may_go_on, going, read_at))
+                return going
+            except NetworkError:
+                if backoff.tries >= RESUME_TRIES - 1:
+                    raise
+            await asyncio.sleep(backoff.next_s())
+        return []
+
+    def _is_as_seen(self, partition: Partition, seen: KeptHalt | None) -> bool:
+        """Returns True if the partition is still ours, and the halt that is written down, if any, is the one that was
+        seen, or was written here."""
+        kept = self.kept_halt(partition)
+        known = {(each.reason, each.at_ms) for each in (seen, self._told.get(partition.subject)) if each is not None}
+        return partition.phase is Phase.HALTED and (kept is None or (kept.reason, kept.at_ms) in known)
+
+    def _may_go_on(self, partitions: Iterable[Partition], read_at: float) -> bool:
+        return since_boot() - read_at <= self._settings.fresh_s and all(
+            each.phase is Phase.HALTED for each in partitions
+        )
+
+    def _renewed(self, partition: Partition) -> tuple[list[Entry], list[bytes]]:
+        """Returns what is written anew of a partition that is resumed, and the keys that are taken away with that."""
+        pin = self._state.ledger.pin(partition.subject)
+        source_id, destination_id = ids = self.ids(partition)
+        if ids_differ(id_text(partition.claim.source_id), source_id):
+            partition.cursor.forget_source()
+        if ids_differ(id_text(partition.claim.destination_id), destination_id):
+            partition.claim.remember_before(None)
+        renewed = pin is not None and (
+            pin.source_cluster != self._source.cluster_id or not same_ids((pin.source_id, pin.destination_id), ids)
+        )
+        checkpoint = self._state.ledger.checkpoint(partition.subject) if self._settings.mapped else None
+        if checkpoint is not None:
+            # The checkpoint names the topics of a mapped copy; the pin names those accepted in their place.
+            if renewed or not same_ids((checkpoint.source_id, checkpoint.destination_id), ids):
+                return [self._pin_of(partition, MAPPED)], []
+        elif pin is not None and renewed:
+            same = not ids_differ(pin.destination_id, destination_id)
+            under = _under(pin) if same else ("", "", "")
+            # The destination is shown to be a copy of another topic. For a new one, nothing is shown anyway.
+            replaced = (same and ids_differ(pin.source_id, source_id)) or (same and pin.replaced)
+            notes = [each.key() for each in self._state.ledger.notes(partition.subject)]
+            return [replace(self._pin_of(partition, *under), replaced=replaced)], notes
+        return [], []
 
     def _pin_of(self, partition: Partition, offsets: str, identity: str = "", isolation_level: str = "") -> Pin:
         """Returns a pin with the current topics and these settings."""

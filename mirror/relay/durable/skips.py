@@ -39,16 +39,13 @@ class Skips:
         self._told: set[SkippedOffsets] = set()
         """Ranges that were logged and not written yet. The write is tried again with each look for the position."""
 
-    async def write(
-        self, subject: Subject, ranges: Iterable[tuple[int, int, str]], *others: Entry, forget: Iterable[bytes] = ()
-    ) -> None:
+    async def write(self, subject: Subject, ranges: Iterable[tuple[int, int, str]], *others: Entry) -> None:
         """Logs ranges and writes them down.
 
         Args:
             subject: the partition.
             ranges: first offset, end offset and cause. Empty ones are left out.
             others: entries that are written with them.
-            forget: keys that are taken away with that.
 
         Raises:
             NetworkError: it is not certain that all of it was written.
@@ -59,7 +56,7 @@ class Skips:
             if start < end
         ]
         told = {self._tell(each) for each in skipped}
-        await self._state.save([*others, *skipped], forget=forget)
+        await self._state.save([*others, *skipped])
         self._told -= told
 
     def _tell(self, skipped: SkippedOffsets) -> SkippedOffsets:

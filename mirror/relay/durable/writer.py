@@ -114,8 +114,8 @@ class DurableState:
                 await self._write_down(closing=closing)
             else:
                 await self._note()
-            with suppress(NetworkError):
-                await self.pins.due.settle(self._relay.partitions.values())
+        with suppress(NetworkError, TimeoutError):
+            await self.pins.due.settle(self._relay.partitions.values(), self._relay.locator.owners.owns)
 
     async def _note(self, *, first: bool = False) -> None:
         partitions = self._relay.partitions.values()

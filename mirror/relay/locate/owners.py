@@ -85,12 +85,10 @@ class Owners:
         id that it has forgotten (``transactional.id.expiration.ms``) is not ours any more either."""
         if partition.claim.ownership is None:
             return True
-        if partition is self._renewed:
-            await self._renewing.wait()
-        owner = await self.coordinator.describe(self.name_of(partition))
+        owner, ours = await self._described(partition)
         # An id that the coordinator has forgotten is nobody's: the fence that it was for may be forgotten, too.
         partition.claim.described(unowned=owner == NOBODY)
-        return owner is None or owner == partition.claim.ownership
+        return owner is None or owner == ours
 
     async def may_tell(self, partition: Partition) -> bool:
         """Returns True if what is known of the partition may still be written down, after it has halted: nobody else
@@ -98,8 +96,21 @@ class Owners:
         coordinator may have forgotten the id, since nothing uses that of a partition that has halted."""
         if partition.phase is not Phase.STOPPED:
             return await self.owns(partition) or partition.claim.unowned
-        ours = partition.claim.ownership
-        return ours is not None and await self.coordinator.describe(self.name_of(partition)) == ours
+        if partition.claim.ownership is None:
+            return False
+        owner, ours = await self._described(partition)
+        return owner == ours
+
+    async def _described(self, partition: Partition) -> tuple[Ownership | None, Ownership | None]:
+        """Returns the owner as the coordinator tells, and our ownership then. Renewing is asked over another
+        connection: whatever was done first, one of the two could be of before that, and the other of after."""
+        while True:
+            if partition is self._renewed:
+                await self._renewing.wait()
+            ours = partition.claim.ownership
+            owner = await self.coordinator.describe(self.name_of(partition))
+            if partition is not self._renewed and partition.claim.ownership == ours:
+                return owner, ours
 
     async def renew(self, partition: Partition) -> None:
         """Uses the partition's transactional id, so that it is not forgotten. One partition at a time.

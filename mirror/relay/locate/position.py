@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -38,6 +38,8 @@ MISSING_LOOKS = 8
 """Consecutive looks, with growing pauses, before a topic that a cluster does not know counts as gone, and before it is
 decided without the brokers that do not say which id a topic has. A broker that has just started (before KRaft) knows no
 topic for a moment. About 13 s with the usual backoff, besides what the looks take."""
+ASKING_S = 0.1
+"""What brokers are asked takes longer than this only if one of them does not answer: then the seat is given back."""
 
 LOOKS_PER_OWNER = 64
 """Coordinator epochs reserved for each owner of a partition: each look at the log's producers takes the next one. An
@@ -115,7 +117,7 @@ class Locator:
         return halt(HaltReason.RECREATED, f"{stop.halted.detail}; {holds}")
 
     async def _locate(self, partition: Partition, *, takeover: bool, rest: Rest) -> Location:
-        await self._adopt_anew(partition, takeover=takeover)
+        await self._adopt_anew(partition, rest, takeover=takeover)
         here, there = self.logs(partition)
         level = await self._pins.check_settings(partition, there)
         if takeover:
@@ -175,7 +177,7 @@ class Locator:
         here.begins = self.starts.begins(partition)
         return late
 
-    async def _adopt_anew(self, partition: Partition, *, takeover: bool) -> None:
+    async def _adopt_anew(self, partition: Partition, rest: Rest, *, takeover: bool) -> None:
         """Adopts topics that were recreated before anything of the partition was copied: there is nothing to protect,
         so its pin is written again. Any other recreated topic halts, in ``logs``."""
         before = partition.claim.source_id, partition.claim.destination_id
@@ -186,7 +188,7 @@ class Locator:
         if not self._pins.unused(partition):
             return
         ids = self._pins.ids(partition)
-        await self.check_ids(partition)
+        await _at_rest(self.check_ids(partition), rest)
         leader = self._leader(self._destination, topic, partition.index)
         there = PartitionLog(self._destination, topic, partition.index, leader)
         start, end = await asyncio.gather(there.start(), there.true_end())
@@ -195,7 +197,7 @@ class Locator:
         if takeover:
             await self.owners.take_over(partition)
         # Batches of the previous topic that a predecessor has sent may still arrive.
-        if await standing_still(there, self._settings.settle_ms / 1000, self.log):
+        if await standing_still(there, self._settings.settle_ms / 1000, self.log, rest):
             return
         origin = self._source.topics.get(partition.topic)
         if origin is None or self._pins.ids(partition) != ids:
@@ -219,7 +221,7 @@ class Locator:
                 self.rules(partition),
                 rest=rest,
                 vouch=partial(self._pins.vouch, partition, here),
-                kept=partial(self._pins.check_kept, partition, here, takeover=takeover),
+                kept=partial(self._pins.check_kept, partition, here, takeover=takeover, owns=self.owners.owns),
                 passed=partial(self._pins.passed.offsets, partition),
             )
             try:
@@ -479,3 +481,16 @@ class Locator:
         if leader is None:
             raise no_leader(cluster.name, topic.name, index, topic)
         return leader
+
+
+async def _at_rest(work: Coroutine[Any, Any, None], rest: Rest) -> None:
+    """Does work that only waits for brokers: ``rest`` while it is not done soon."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task], timeout=ASKING_S)
+        while not task.done():
+            await rest(ASKING_S)
+        task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

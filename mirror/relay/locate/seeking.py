@@ -204,17 +204,26 @@ class Seeking:
             return await relay.locator.locate(partition, takeover=takeover, rest=seat.rest)
 
     async def _stands(self, partition: Partition, halted: Halted, backoff: Backoff) -> bool:
-        """Returns True if a verdict is final. Otherwise the next look decides. If it is that a topic was recreated, and
-        the brokers do not agree on that, the next look is after a pause: the one that was asked may be behind."""
+        """Returns True if a verdict is final. Otherwise the next look decides: after a pause, and with a word, unless
+        it is only to be confirmed. That a topic was recreated is not final as long as the brokers do not agree on that:
+        the one that was asked may be behind."""
         if halted.at_ms or halted.reason != HaltReason.RECREATED.slug:
-            return not self._relay.verdicts.suspect(partition, halted) and not await self._made_anew(partition, halted)
-        try:
-            await self._relay.locator.check_ids(partition)
-        except NetworkError as error:
-            await self._wait(partition, error, backoff)
-            return False
-        # The answer that it rests on may have been replaced since by that of a broker that is not behind.
-        return self._looked_in.get(partition) == self._relay.pins.ids(partition)
+            if self._relay.verdicts.suspect(partition, halted):
+                return False
+            stands = not await self._made_anew(partition, halted)
+        else:
+            try:
+                await self._relay.locator.check_ids(partition)
+            except NetworkError as error:
+                await self._wait(partition, error, backoff)
+                return False
+            # The answer that it rests on may have been replaced since by that of a broker that is not behind.
+            stands = self._looked_in.get(partition) == self._relay.pins.ids(partition)
+        if not stands:
+            # A broker that is behind for days would have it that each look is at something else.
+            changed = f"what the brokers told of the topics and leaders has changed meanwhile ({halted.detail})"
+            await self._wait(partition, Unreachable(changed), backoff)
+        return stands
 
     async def _made_anew(self, partition: Partition, halted: Halted) -> bool:
         """Returns True if a verdict is about another topic than was meant, or may be: a log's ends are requested by

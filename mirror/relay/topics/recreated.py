@@ -7,6 +7,7 @@ on: not by the word of one broker, which may not have heard yet of a topic that 
 """
 
 import asyncio
+import time
 from contextlib import suppress
 
 from mirror.net.cluster import Cluster
@@ -21,6 +22,8 @@ from mirror.relay.topics.describing import PATIENCE_S
 LOOK_EVERY_S = 30.0
 """A look costs at most 20 µs of CPU per partition and side: with 5,000 partitions, less than a hundredth of a core."""
 CAUSE = "recreated"
+LEARN_EVERY_S = 3600.0
+"""Least time between two times that a partition is located again because its topics have got ids."""
 
 
 class _Told:
@@ -73,6 +76,8 @@ class RecreatedTopics:
 
     def __init__(self, relay: Orchestrator) -> None:
         self._relay = relay
+        self._learned_at: dict[Partition, float] = {}
+        """When a partition was located again to learn ids (monotonic)."""
 
     async def keep(self) -> None:
         """Looks regularly, until cancelled."""
@@ -91,12 +96,32 @@ class RecreatedTopics:
 
     def compare(self) -> None:
         """Compares the known topic ids of both clusters with those in which the active partitions were located."""
+        now = time.monotonic()
+        self._learned_at = {each: at for each, at in self._learned_at.items() if now < at + LEARN_EVERY_S}
         for partition in list(self._relay.partitions.values()):
             if partition.phase is not Phase.ACTIVE:
                 continue
             found = made_anew(partition, self._relay.source, self._relay.destination)
             if found:
                 self._relay.doubt_now(partition, CAUSE, "; ".join(found))
+            else:
+                self._learn(partition)
+
+    def _learn(self, partition: Partition) -> None:
+        """Has the partition located again once its topics have ids that it does not know: its clusters were upgraded to
+        2.8 since. That these are the topics that were copied is shown by what they hold. From then on, ids show it.
+        Now and then only: while brokers are upgraded one by one, some tell ids and others do not."""
+        relay, claim = self._relay, partition.claim
+        here, there = (
+            topic.topic_id if (topic := cluster.topics.get(name)) is not None else None
+            for cluster, name in ((relay.source, partition.topic), (relay.destination, partition.destination))
+        )
+        known = (claim.source_id or not here) and (claim.destination_id or not there)
+        if known or partition in self._learned_at:
+            return
+        self._learned_at[partition] = time.monotonic()
+        relay.doubt_now(partition, "id_unknown", "its topics have ids now, and had none when it was located")
+        claim.identify(claim.source_id or here, claim.destination_id or there)
 
 
 def made_anew(partition: Partition, source: Cluster, destination: Cluster) -> list[str]:

@@ -12,6 +12,7 @@ from mirror.net.logs.leader_requests import LATEST
 from mirror.net.metadata import Leader
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
+from mirror.relay.topics.recreated import another
 from mirror.relay.watch.asking import Asking
 
 UNKNOWN_END = -1
@@ -42,8 +43,7 @@ class SourceEnds(Asking):
         end = await leader_requests.list_offset(
             relay.source, partition.topic, partition.index, leader, LATEST, committed=relay.settings.committed
         )
-        topic = relay.source.topics.get(partition.topic)
-        if topic is not None and partition.claim.source_id not in (None, topic.topic_id):
+        if another(relay.source, partition.topic, partition.claim.source_id):
             end = UNKNOWN_END  # it is the end of another topic under the same name
         if partition.cursor.heard_at < asked_at:
             partition.cursor.heard(end, asked_at)

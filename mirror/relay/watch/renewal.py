@@ -67,9 +67,9 @@ class Renewal:
         """
         if partition.phase is not Phase.ACTIVE or partition.queue.filling:
             return
-        generation = partition.cursor.generation
+        ours = partition.claim.ownership
         try:
             await self._relay.locator.owners.renew(partition)
         except NotOurs as error:
-            if partition.cursor.generation == generation:
+            if partition.claim.ownership == ours:
                 self._relay.act(partition, Doubt.of(error))
