@@ -9,7 +9,7 @@ is a region again. A shift that is larger than a window is found by searching fo
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
@@ -124,7 +124,8 @@ class Window:
 
     ``rest``: the chunks after them. ``where``: the offsets to examine. ``pairs``: the rows that were found there, which
     are records if ``by_record``. ``opened_from``: the first offset at which batches differ, if they were opened.
-    ``cut``: where the rows end at source and destination, if another shift is in force from there on.
+    ``cut``: where the rows end at source and destination, if another shift is in force from there on. ``equal``: the
+    chunks in which log cleaners have left no difference since the two sides were compared.
     """
 
     region: Region
@@ -135,6 +136,7 @@ class Window:
     by_record: bool = False
     opened_from: int = 0
     cut: tuple[int, int] | None = None
+    equal: list[Span] = field(default_factory=list)
 
     @classmethod
     def first_of(cls, region: Region, room: int) -> "Window | None":
