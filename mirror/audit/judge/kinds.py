@@ -43,7 +43,7 @@ class Scene:
     ``in_source``: the places at the source with the content of one of these rows. ``in_tail``: places at the
     destination after the audited offsets. ``holes``, ``markers``, ``odd`` and ``equal`` are those of ``Pairs``.
     ``looked``: the offsets that were examined batch by batch. ``cleaned``: the sides on which a log cleaner works;
-    ``opened``: the records that differ in the batches that were opened; None if none were. ``mistimed``: the first
+    ``opened``: the records that differ in the batches that were opened; None if none were. ``mistimed``: the last
     offsets with a record of the destination's batches, among these, whose max timestamp is not that of their records.
     ``mapped``: what the
     destination has between batches is unknown. ``shift``: the offsets of the destination's rows, markers and odd

@@ -14,7 +14,7 @@ class RecordDifference(NamedTuple):
     ``excused``: the other side's log cleaner may have removed the record (``by_record`` has the rules). ``size``: bytes
     of its key, value and headers. ``digests``: of what source and destination have there; empty where one has nothing,
     or where nobody asked for them. ``mistimed``: this says nothing of the record, which may be the same. At the
-    destination it is the first one of a batch whose max timestamp is not that of its records.
+    destination it is the last one of a batch whose max timestamp is not that of its records.
     """
 
     offset: int

@@ -40,7 +40,7 @@ class RecordRow(NamedTuple):
 
     ``key``: the digest of its key in hex, or None without a key. ``size``: bytes of key, value and headers. ``whole``:
     False if the row stands for a batch that cannot be opened; then only the offset has a meaning. ``mistimed``: it is
-    the first record of a batch whose header has a max timestamp that is not that of its records.
+    the last record of a batch whose header has a max timestamp that is not that of its records.
     ``sealed``: the batch that cannot be opened has a right checksum, so both sides may have the same.
     """
 

@@ -55,7 +55,8 @@ def opened_rows(
             rows.append(RecordRow(base, whole=False, sealed=True))
         else:
             if rows and newest != header.max_timestamp:
-                rows[0] = rows[0]._replace(mistimed=True)
+                # Not the first one: that may stand before the audited offsets, of which alone anything is told.
+                rows[-1] = rows[-1]._replace(mistimed=True)
         yield from rows
 
 

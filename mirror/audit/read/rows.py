@@ -84,7 +84,7 @@ The note of HOLES and ODD is [[start, end, What], …].
 A row may also be a record that is compared by itself (``units.Unit``), as if it were a batch of one.
 
 If rows are records (RECORD), ``size`` is that of key, value and headers, ``digest`` covers these and the timestamp,
-``note`` is the key's digest in hex, and ``flags`` is 1 for a tombstone, plus 2 for the first record of a batch whose
+``note`` is the key's digest in hex, and ``flags`` is 1 for a tombstone, plus 2 for the last record of a batch whose
 max timestamp is not that of its records. UNOPENED: a batch that cannot be opened.
 
 If rows are chunks, ``base_offset`` and ``last_offset`` are the chunk's, ``count`` is its number of batches, ``size``

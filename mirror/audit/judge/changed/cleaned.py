@@ -37,7 +37,7 @@ class OpenedBatches:
     (``offsets: mapped``). ``copied_to``: the end of what the destination has, as a source offset; None: nothing is
     behind it.
     ``append_times``: the destination's broker may have put its own times in, so times are not compared. ``mistimed``:
-    where the destination has the first records of batches whose max timestamp is not that of their records, in order.
+    where the destination has the last records of batches whose max timestamp is not that of their records, in order.
     """
 
     differences: Sequence[RecordDifference]
