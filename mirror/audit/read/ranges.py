@@ -115,12 +115,12 @@ class RangeCoverage:
     destination offsets of the first of the flow's batches that are not in the map, ``unlisted`` says how many more
     there are. ``next_offset`` is where reading stopped; the
     range was read if that is its end. ``broken`` is the reason why the log could not be read further: its bytes or, if
-    ``unreadable``, a broker that returns none. ``due``, ``ended`` and ``unexplained`` are those of the range's
-    ``Witness``. ``log_start``: the log's current start, if it is after the range's start; what lay before it was
-    deleted before it could be read. ``batches`` and ``bytes`` are what the log has, ``rows`` and ``row_bytes`` what
-    becomes of it for Spark: the same, where no records are compared by themselves. ``old``: where the messages of old
-    formats are, as ``OldSpan``. ``spoiled``: why records cannot be read, of the first such batches and messages.
-    ``damaged``: batches and messages whose checksum is wrong, or that cannot be opened.
+    ``unreadable``, a broker that returns none. ``due``, ``ended``, ``unexplained``, ``undone`` and ``commits`` are
+    those of the range's ``Witness``. ``log_start``: the log's current start, if it is after the range's start; what lay
+    before it was deleted before it could be read. ``batches`` and ``bytes`` are what the log has, ``rows`` and
+    ``row_bytes`` what becomes of it for Spark: the same, where no records are compared by themselves. ``old``: where
+    the messages of old formats are, as ``OldSpan``. ``spoiled``: why records cannot be read, of the first such batches
+    and messages. ``damaged``: batches and messages whose checksum is wrong, or that cannot be opened.
     ``stamped``: batches of records with the time of their append. ``begins_before`` and ``ends_behind``: a batch of the
     range does so; all of its records count. ``content``: what identifies all batches
     (``Chunks.content``), in hex; empty where rows are not chunks.
@@ -147,6 +147,8 @@ class RangeCoverage:
     due: list[int] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     unexplained: list[tuple[int, int]] = field(default_factory=list)
+    undone: list[int] = field(default_factory=list)
+    commits: list[tuple[int, int]] = field(default_factory=list)
     log_start: int | None = None
     old: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     spoiled: list[str] = field(default_factory=list)
@@ -210,7 +212,7 @@ class RangeCoverage:
     @property
     def witness(self) -> Witness:
         """The witness of the range, from what its markers say about its transactions."""
-        return Witness(0, set(self.due), set(self.ended), dict(self.unexplained))
+        return Witness(0, set(self.due), set(self.ended), dict(self.unexplained), set(self.undone), dict(self.commits))
 
     def become(self, other: Self, shift: int) -> None:
         """Takes the other one's values, with its offsets in this log increased by ``shift``."""
