@@ -6,7 +6,7 @@ Batches of other topics are opened only where they cannot be matched as a whole 
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,12 @@ def _row(record: PlacedRecord, digest: Digester) -> RecordRow:
     key = None if found.key is None else digest(memoryview(found.key)).hex()
     whole = _FRONT.pack(record.timestamp, record.attributes) + record.content
     return RecordRow(record.offset, key, found.tombstone, found.size, digest(memoryview(whole)))
+
+
+def unopened_within(rows: Iterable[RecordRow], start: int) -> list[RecordRow]:
+    """Returns these rows. Those of batches that cannot be opened, and begin before ``start``, are put there: nothing is
+    told of what lies before it, and none of their records may seem to be gone."""
+    return [row if row.whole else row._replace(offset=max(row.offset, start)) for row in rows]
 
 
 def as_units(block: Block, wanted: Span) -> Block:

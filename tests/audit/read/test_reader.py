@@ -15,7 +15,18 @@ from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.read.reader import Reader
 from mirror.audit.read.tasks import _rows
 from mirror.audit.read.witness import Witness
-from mirror.audit.spark.options import BATCH, BATCHES, CHUNKS, COVERAGE, OPENED, RECORDS, WHOLE, SourceOptions
+from mirror.audit.spark.options import (
+    BATCH,
+    BATCHES,
+    CHUNKS,
+    COVERAGE,
+    OPENED,
+    RECORD,
+    RECORDS,
+    UNOPENED,
+    WHOLE,
+    SourceOptions,
+)
 from mirror.offsetmap.runs import Run
 from mirror.records.transactions import ABORT, COMMIT
 from mirror.wire.errors import ErrorCode, error_name
@@ -280,6 +291,23 @@ async def test_the_rows_of_a_task(rows: str, units: str, found: dict[str, list[i
             for row in some.to_pylist():
                 seen.setdefault(row["part"], []).append(row["base_offset"])
         assert seen == found
+
+
+@pytest.mark.parametrize("shift", [0, 7])
+async def test_a_batch_that_cannot_be_opened_and_begins_before_what_is_compared(shift: int) -> None:
+    """Its checksum is right. It is told at the first offset that is compared. Mutation: at its base offset, of which
+    nothing is told: its records seem to be gone, and a log cleaner may have taken them."""
+    async with FakeCluster() as fake:
+        fake.add_topic("t")
+        fake.store("t", 0, *batches(1, start=10), kafka_batch(base_offset=15))
+        options = SourceOptions(
+            endpoint=faked(fake), cluster_id=fake.cluster_id, topic_ids={}, digest="xxh3_128", tasks=(), rows=RECORDS,
+            rules=THERE,
+        )  # fmt: skip
+        wanted = Range("t", 0, 12 - shift, 18 - shift, True, 3, None, shift)
+        seen = [row for some in [one async for one in _rows(options, (wanted,))] for row in some.to_pylist()]
+    parts = [(row["part"], row["base_offset"] + shift) for row in seen if row["part"] != COVERAGE]
+    assert parts == [(UNOPENED, 12), *((RECORD, at) for at in (15, 16, 17))]
 
 
 @pytest.mark.parametrize("how", ["as it is", "moved", "mapped", "opened"])
