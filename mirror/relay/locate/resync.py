@@ -47,6 +47,11 @@ LOOKS = 20
 (``relay.locate.seeking``)."""
 MOST_SETTLES = 10
 """Waits of ``settle_s`` for an end to stand still before the partition gives its seat back."""
+EMPTIED = (
+    ". The destination's log ends at 0: if it was lost there, delete the topic there and resume, and everything that "
+    "the source still has is copied again"
+)
+"""More about records that the source has deleted, where a copy of earlier ones is not there any more."""
 
 
 class ResyncResult(NamedTuple):
@@ -352,7 +357,7 @@ class Resync:
         if source_end < end:
             raise await self._comparison.beyond(tail, log_start, source_start, source_end, end)
         if source_start > max(end, self._rules.gaps_to) and not self._rules.accept_gap:
-            raise overtaken(name, end, source_start, self._here.floor)
+            raise overtaken(name, end, source_start, self._here.floor, EMPTIED if not end else "")
         return source_end
 
 
