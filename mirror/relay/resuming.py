@@ -25,7 +25,7 @@ class Resuming:
         """See ``Relay.resume_all``."""
         relay = self._relay
         keys = list(keys)
-        # A partition that is not paused yet goes on at once, without being located again.
+        # A partition that is not paused yet has not halted: it goes on at once.
         kept_on = {key for key in keys if key in relay.partitions and relay.pausing.give_up(relay.partitions[key])}
         resting = [relay.partitions[key] for key in keys if key in relay.partitions and key not in kept_on]
         halted = [each for each in resting if each.halted is not None]

@@ -67,7 +67,8 @@ class Due:
         return note if note is not None and not ids_differ(note.source_id, id_text(source.topic_id)) else None
 
     async def now(self, partition: Partition) -> list[Note]:
-        """Returns the note of a partition that halts now; an empty list if there is nothing new to note.
+        """Returns the note of a partition that halts now. An empty list: the source topic is not known, or there is
+        nothing new to note.
 
         Raises:
             NetworkError: the source cannot be asked now.

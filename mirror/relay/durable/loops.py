@@ -116,8 +116,8 @@ class Loops:
             await self._check_right()
 
     def _is_time_to_hand_on(self) -> bool:
-        """Returns True if flows whose digests only have changed are to be written down again. That is not done with
-        each look while looks are frequent."""
+        """Returns True if it is time to write down again flows of which only the digests have changed. While looks are
+        frequent, not each of them does that."""
         now = asyncio.get_running_loop().time()
         if now < self._hand_on_at:
             return False
@@ -332,7 +332,7 @@ class Loops:
 
         Args:
             partitions: the partitions.
-            anew: also write if the flows are the same and only their digests have changed.
+            anew: True to write also where the flows are the same and only their digests have changed.
 
         Raises:
             NetworkError: it is not certain that it was written.

@@ -43,7 +43,7 @@ class Unseen(NamedTuple):
     """The part of the destination's log that a resync could not compare: everything before ``end``."""
 
     why: str
-    """Why not, for messages."""
+    """Why it could not be compared, for messages."""
     end: int
     """The destination's end."""
     source_start: int

@@ -169,7 +169,8 @@ class Locator:
     async def _begin(
         self, partition: Partition, here: SourceLog, there: PartitionLog, rest: Rest, *, takeover: bool
     ) -> None:
-        """Decides where the copy begins, if nothing of it was ever copied. Otherwise checks an earlier decision."""
+        """Decides where the copy begins, if nothing of it was ever copied. Otherwise checks that an earlier decision
+        still holds."""
         settle_s = self._settings.settle_ms / 1000
         may_be_new = takeover and self.starts.wanted and self._pins.unused(partition) and not await there.true_end()
         # What a predecessor has sent may still arrive: it may have followed another decision.

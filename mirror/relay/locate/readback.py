@@ -20,7 +20,8 @@ from mirror.wire.produce import checksum_of, max_timestamp_of
 CUT_POLL_S = 0.1
 SLOW_LOOKS = 3
 """Number of consecutive looks that may each take longer than a look counts. The last of them counts from its end:
-otherwise nothing would ever be sent to slow brokers, and this process is hardly stopped during every one of them."""
+otherwise nothing would ever be sent to slow brokers. It is unlikely that this process was stopped during every one of
+them."""
 CLEANED = "cleaned"
 REWRITTEN = "rewritten"
 LEADER_CHANGED = "leader_changed"
@@ -133,8 +134,8 @@ class ReadBack:
         raise halt(HaltReason.NOT_A_COPY, detail)
 
     def reconfirm(self, partition: Partition) -> None:
-        """Begins to check the partition's log end again; once it is confirmed, the partition is offered to its lane.
-        Does nothing if such a check is already under way."""
+        """Begins to check the partition's log end again. Once that is confirmed, the partition is offered to its lane.
+        Does nothing while such a check is in progress."""
         if partition.queue.begin_reconfirm():
             self._relay.work(partition, self._reconfirm(partition, partition.positions))
 

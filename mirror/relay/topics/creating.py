@@ -57,7 +57,7 @@ async def _defaults(cluster: Cluster) -> dict[str, str]:
 async def create(
     source: Cluster, destination: Cluster, topics: dict[str, Topic], settings: RelaySettings, log: EventLog
 ) -> dict[str, Halted]:
-    """Creates the topics as they are at the source: with its partitions, and the configs that were set there and
+    """Creates the topics as they are at the source: with their partitions, and the configs that were set there and
     matter.
 
     Args:

@@ -47,8 +47,8 @@ class Pair:
     """Why no partitions may be added to the destination topic: it is not known to be a copy. Empty if they may be
     added."""
     narrower: tuple[Narrower, ...] = ()
-    """Configs with which the destination refuses batches that the source accepts. They are logged. The topic halts only
-    when such a batch comes."""
+    """Configs with which the destination refuses batches that the source accepts. They are logged. A partition halts
+    only when such a batch comes."""
     unread: tuple[Right, ...] = ()
     """The rights to read configs that the mirror lacks."""
     retention_s: float | None = None

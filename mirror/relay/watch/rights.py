@@ -33,7 +33,8 @@ class Rights:
         self._there: dict[Right, bool] = {}
         """Right -> whether the mirror has it, as far as brokers have reported that."""
         self._tried: dict[Key, float] = {}
-        """When a halted partition was last tried again (monotonic). If it never was: when it was first seen here."""
+        """When a halted partition was last tried again (monotonic). If it never was: when ``renew`` first looked at
+        it."""
 
     async def renew(self, halted: Iterable[Partition]) -> None:
         """Asks for the rights that these partitions lack. A cluster that does not answer is reported elsewhere."""
