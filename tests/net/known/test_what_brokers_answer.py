@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from kafka.protocol.admin import CreateTopicsRequest, DescribeGroupsRequest, DescribeProducersRequest
 from kafka.protocol.consumer import FetchRequest, LeaveGroupRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
@@ -37,6 +37,8 @@ MIB = 1 << 20
 SESSION_MS = 60_000
 LONGEST_TRANSACTION_MS = 15 * 60_000
 NOW_MS = 1_700_000_000_000
+LENGTH_AT = 9
+"""Of the length in a batch's header, the second byte: its bit 4 is 1 MiB."""
 
 
 def consumer(sandbox: SandboxCluster, group: str, **settings: Any) -> Consumer:
@@ -95,6 +97,37 @@ async def test_an_answer_ends_with_its_segment(sandbox: SandboxCluster, topic_na
             with pytest.raises(Refused) as caught:
                 await log.read(offset)
             assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def test_a_length_that_is_too_large_hides_its_segment(sandbox: SandboxCluster, topic_name: str) -> None:
+    """
+    1. Three batches, each in a segment of its own. On the disk, a bit of the second one's length flips: it reaches past
+       the end of its file.
+    2. The broker answers with the next segment, and a consumer that verifies checksums hears of no error.
+    """
+    create(sandbox, topic_name, segment_bytes=str(MIB))
+    async with opened(sandbox) as cluster:
+        log = await log_of(cluster, topic_name)
+        for _ in range(3):
+            await log.produce(kafka_batch([Record(0, NOW_MS, b"k", bytes(600_000))]))
+        (path,) = (broker.data_dir / f"{topic_name}-0" / f"{1:020d}.log" for broker in sandbox.brokers)
+        with path.open("r+b") as file:
+            file.seek(LENGTH_AT)
+            (byte,) = file.read(1)
+            file.seek(LENGTH_AT)
+            file.write(bytes([byte ^ 0x10]))
+        found = await log.read(1, max_bytes=8 * MIB)
+        assert [header.base_offset for header, _ in found.batches] == [2]
+    reader = consumer(sandbox, "none", enable_partition_eof=True, check_crcs=True)
+    reader.assign([TopicPartition(topic_name, 0, 0)])
+    seen: list[tuple[int, int | None]] = []
+    while not seen or seen[-1][1] is None:
+        message = reader.poll(60)
+        assert message is not None
+        error = message.error()
+        seen.append((message.offset() or 0, error.code() if error is not None else None))
+    reader.close()
+    assert seen == [(0, None), (2, None), (3, KafkaError._PARTITION_EOF)]
 
 
 async def test_whoever_is_named_first_is_served_first(sandbox: SandboxCluster, topic_name: str) -> None:
