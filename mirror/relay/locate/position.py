@@ -40,6 +40,8 @@ decided without the brokers that do not say which id a topic has. A broker that 
 topic for a moment. About 13 s with the usual backoff, besides what the looks take."""
 ASKING_S = 0.1
 """What brokers are asked takes longer than this only if one of them does not answer: then the seat is given back."""
+AWAY_S = 60.0
+"""Longer than a broker is waited for that does not answer: until it is known, nobody queues for a seat again."""
 
 LOOKS_PER_OWNER = 64
 """Coordinator epochs reserved for each owner of a partition: each look at the log's producers takes the next one. An
@@ -486,11 +488,19 @@ class Locator:
 async def _at_rest(work: Coroutine[Any, Any, None], rest: Rest) -> None:
     """Does work that only waits for brokers: ``rest`` while it is not done soon."""
     task = asyncio.ensure_future(work)
+    waiting: list[asyncio.Future[Any]] = [task]
     try:
-        await asyncio.wait([task], timeout=ASKING_S)
-        while not task.done():
-            await rest(ASKING_S)
-        task.result()
+        await asyncio.wait(waiting, timeout=ASKING_S)
+        if task.done():
+            return task.result()
+        away = asyncio.ensure_future(rest(AWAY_S))
+        waiting.append(away)
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        away.cancel()
+        await asyncio.wait([away])
+        await task
+        await rest(0)
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)

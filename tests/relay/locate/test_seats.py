@@ -195,15 +195,22 @@ async def test_a_verdict_while_the_brokers_are_away(monkeypatch: pytest.MonkeyPa
 
 async def test_brokers_that_say_no_id_take_no_seats(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic was made anew before anything was copied, and a broker is waited for that does not say which id it has:
-    all partitions of the topic wait for that at the same time, and the seats are for others."""
-    asked, gate = 0, asyncio.Event()
+    all partitions of the topic wait for that at the same time, and the seats are for others. They do not queue for one
+    until it is known."""
+    asked, gate, rest = 0, asyncio.Event(), LocatingSeat.rest
+    rested: list[float] = []
 
     async def check_ids(*_: Any) -> None:
         nonlocal asked
         asked += 1
         await gate.wait()
 
+    async def resting(seat: LocatingSeat, seconds: float) -> None:
+        rested.append(seconds)
+        await rest(seat, seconds)
+
     monkeypatch.setattr(seeking, "AT_ONCE", SEATS)
+    monkeypatch.setattr(LocatingSeat, "rest", resting)
     monkeypatch.setattr(position, "ASKING_S", 0.01)
     async with clusters() as (source, destination):
         source.add_topic("t", partitions=PARTITIONS)
@@ -212,7 +219,11 @@ async def test_brokers_that_say_no_id_take_no_seats(monkeypatch: pytest.MonkeyPa
         source.add_topic("t", partitions=PARTITIONS)
         monkeypatch.setattr(Locator, "check_ids", check_ids)
         async with mirroring(source, destination) as flow:
+            rested.clear()
             await until(lambda: asked == PARTITIONS)
+            await asyncio.sleep(0.3)
+            assert len(rested) == PARTITIONS
             gate.set()
             await until(lambda: flow.relay.states == {"active": PARTITIONS})
             assert len(flow.log.of("begun_anew")) == PARTITIONS
+            assert rested.count(0) == PARTITIONS
