@@ -41,6 +41,8 @@ brokers that do not say which id a topic has are ignored. A broker that has just
 for a moment. With the default backoff, the pauses take about 13 s."""
 ASKING_S = 0.1
 """Brokers take longer than this to answer only if one of them does not answer: then the seat is given back."""
+AWAY_S = 60.0
+"""Longer than the wait for a broker that does not answer. Until its answer is known, nobody queues for a seat again."""
 
 LOOKS_PER_OWNER = 64
 """Number of coordinator epochs reserved for each owner of a partition: each look at the log's producers takes the next
@@ -500,11 +502,19 @@ class Locator:
 async def _at_rest(work: Coroutine[Any, Any, None], rest: Rest) -> None:
     """Runs ``work``, which only waits for brokers. Calls ``rest`` while it takes long."""
     task = asyncio.ensure_future(work)
+    waiting: list[asyncio.Future[Any]] = [task]
     try:
-        await asyncio.wait([task], timeout=ASKING_S)
-        while not task.done():
-            await rest(ASKING_S)
-        task.result()
+        await asyncio.wait(waiting, timeout=ASKING_S)
+        if task.done():
+            return task.result()
+        away = asyncio.ensure_future(rest(AWAY_S))
+        waiting.append(away)
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        away.cancel()
+        await asyncio.wait([away])
+        await task
+        await rest(0)
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)

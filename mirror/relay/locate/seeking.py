@@ -206,7 +206,9 @@ class Seeking:
             await relay.loops.before(partition)
             if partition.claim.suspected is not None:
                 halted = await relay.verdicts.confirmed(partition)
-                if halted is not None and not await self._made_anew(partition, halted):
+                if halted is not None:
+                    if await self._made_anew(partition, halted):
+                        raise _changed(halted)
                     return halted
             self._looked_at[partition] = relay.source.leader(partition.topic, partition.index)
             return await relay.locator.locate(partition, takeover=takeover, rest=seat.rest)
@@ -218,26 +220,36 @@ class Seeking:
         if halted.at_ms or halted.reason != HaltReason.RECREATED.slug:
             if self._relay.verdicts.suspect(partition, halted):
                 return False
-            stands = not await self._made_anew(partition, halted)
+            seen_again = self._made_anew(partition, halted)
         else:
-            try:
-                await self._relay.locator.check_ids(partition)
-            except NetworkError as error:
-                await self._wait(partition, error, backoff)
-                return False
-            # A broker that is not behind may have replaced the answer on which the verdict is based.
-            stands = self._looked_in.get(partition) == self._relay.pins.ids(partition)
-        if not stands:
-            # Without the pause, a broker that is behind for days would keep the partition looking.
-            changed = f"what the brokers told of the topics and leaders has changed meanwhile ({halted.detail})"
-            await self._wait(partition, Unreachable(changed), backoff)
-        return stands
+            seen_again = self._disputed(partition)
+        try:
+            if await seen_again:
+                raise _changed(halted)
+        except NetworkError as error:
+            await self._wait(partition, error, backoff)
+            return False
+        return True
+
+    async def _disputed(self, partition: Partition) -> bool:
+        """Returns True if the response that shows a recreated topic has been replaced since, by one of a broker that is
+        not behind.
+
+        Raises:
+            NetworkError: the brokers do not agree, or do not answer.
+        """
+        await self._relay.locator.check_ids(partition)
+        return self._looked_in.get(partition) != self._relay.pins.ids(partition)
 
     async def _made_anew(self, partition: Partition, halted: Halted) -> bool:
         """Returns True if a verdict is, or may be, about another topic than was meant: a log's end is requested by
         topic name, and another topic may have that name by now. Also returns True if the verdict is about a log that is
         no longer the source's: a leader that was deposed in an unclean election serves its old log until it hears of
-        that. In these cases, the next look decides."""
+        that. In these cases, the next look decides.
+
+        Raises:
+            NetworkError: cannot be determined now.
+        """
         if halted.at_ms or halted.reason == HaltReason.RECREATED.slug:
             return False
         try:
@@ -245,8 +257,6 @@ class Seeking:
             self._relay.locator.logs(partition)
         except PartitionHalted as stop:
             return stop.halted.reason == HaltReason.RECREATED.slug
-        except NetworkError:
-            return True  # cannot be determined now
         leader = self._relay.source.leader(partition.topic, partition.index)
         return self._looked_at.get(partition, leader) != leader
 
@@ -278,6 +288,12 @@ def _led(cluster: Cluster, topic: str, index: int) -> str:
     """Returns the partition's leader in the cluster, as last heard, for messages."""
     leader = cluster.leader(topic, index)
     return f"cluster {cluster.name}, {'no leader' if leader is None else f'broker {leader.node_id}'}"
+
+
+def _changed(halted: Halted) -> Unreachable:
+    """Returns why a verdict does not count. It is an error, for which there is a pause: a broker that is behind for
+    days would have it that each look is at something else."""
+    return Unreachable(f"what the brokers told of the topics and leaders has changed meanwhile ({halted.detail})")
 
 
 async def _pause(partition: Partition, backoff: Backoff) -> None:

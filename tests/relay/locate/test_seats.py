@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from mirror.net.errors import StoredInOldFormat
+from mirror.net.errors import StoredInOldFormat, Unreachable
 from mirror.net.metadata import Leader
 from mirror.reasons import HaltReason
 from mirror.relay.halts import halt
 from mirror.relay.locate import position, seeking
 from mirror.relay.locate.position import Locator
 from mirror.relay.locate.rules import Rest
-from mirror.relay.locate.seeking import LocatingSeat
+from mirror.relay.locate.seeking import LocatingSeat, Seeking
 from mirror.relay.outcome import NotOurs
 from mirror.relay.partition.location import Location
 from mirror.relay.partition.partition import Partition
@@ -141,15 +141,19 @@ async def test_an_owner_that_is_not_known_is_no_reason_to_hurry(monkeypatch: pyt
             assert tries == 1
 
 
-async def test_a_verdict_on_metadata_that_keep_changing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reason", [HaltReason.FOREIGN_WRITER, HaltReason.NOT_A_COPY])
+async def test_a_verdict_on_metadata_that_keep_changing_is_told(
+    reason: HaltReason, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A broker that is behind for days names another leader than the others do, and each look is at another one. What
-    is found never counts: it is told, and looked for again after pauses that grow."""
+    is found never counts: it is told, and looked for again after pauses that grow. The same if configs have to confirm
+    it."""
     looks = 0
 
     async def locate(*_: Any, **__: Any) -> Location:
         nonlocal looks
         looks += 1
-        raise halt(HaltReason.FOREIGN_WRITER, "as this look would have it")
+        raise halt(reason, "as this look would have it")
 
     monkeypatch.setattr(Locator, "locate", locate)
     async with clusters() as (source, destination):
@@ -164,17 +168,49 @@ async def test_a_verdict_on_metadata_that_keep_changing_is_told(monkeypatch: pyt
             assert flow.partition().halted is None
 
 
+async def test_a_verdict_while_the_brokers_are_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot be told whether something has changed: what is told is that they do not answer."""
+    refreshed = Seeking._refresh
+    verdicts = 0
+
+    async def locate(*_: Any, **__: Any) -> Location:
+        nonlocal verdicts
+        verdicts += 1
+        raise halt(HaltReason.FOREIGN_WRITER, "as this look would have it")
+
+    async def refresh(self: Seeking, partition: Partition, since: float) -> None:
+        if verdicts == 1:
+            raise Unreachable("no answer")
+        await refreshed(self, partition, since)
+
+    monkeypatch.setattr(Locator, "locate", locate)
+    monkeypatch.setattr(Seeking, "_refresh", refresh)
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        destination.add_topic("t")
+        async with mirroring(source, destination) as flow:
+            await until(lambda: flow.log.of("position_unknown"))
+            assert flow.log.of("position_unknown")[0]["detail"] == "no answer"
+
+
 async def test_brokers_that_say_no_id_take_no_seats(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic was made anew before anything was copied, and a broker is waited for that does not say which id it has:
-    all partitions of the topic wait for that at the same time, and the seats are for others."""
-    asked, gate = 0, asyncio.Event()
+    all partitions of the topic wait for that at the same time, and the seats are for others. They do not queue for one
+    until it is known."""
+    asked, gate, rest = 0, asyncio.Event(), LocatingSeat.rest
+    rested: list[float] = []
 
     async def check_ids(*_: Any) -> None:
         nonlocal asked
         asked += 1
         await gate.wait()
 
+    async def resting(seat: LocatingSeat, seconds: float) -> None:
+        rested.append(seconds)
+        await rest(seat, seconds)
+
     monkeypatch.setattr(seeking, "AT_ONCE", SEATS)
+    monkeypatch.setattr(LocatingSeat, "rest", resting)
     monkeypatch.setattr(position, "ASKING_S", 0.01)
     async with clusters() as (source, destination):
         source.add_topic("t", partitions=PARTITIONS)
@@ -183,7 +219,11 @@ async def test_brokers_that_say_no_id_take_no_seats(monkeypatch: pytest.MonkeyPa
         source.add_topic("t", partitions=PARTITIONS)
         monkeypatch.setattr(Locator, "check_ids", check_ids)
         async with mirroring(source, destination) as flow:
+            rested.clear()
             await until(lambda: asked == PARTITIONS)
+            await asyncio.sleep(0.3)
+            assert len(rested) == PARTITIONS
             gate.set()
             await until(lambda: flow.relay.states == {"active": PARTITIONS})
             assert len(flow.log.of("begun_anew")) == PARTITIONS
+            assert rested.count(0) == PARTITIONS
