@@ -127,6 +127,9 @@ class Owners:
         self._renewing.clear()
         try:
             after = await self.coordinator.renew(self.name_of(partition), before)
+            if after.producer_id != before.producer_id:
+                # It had forgotten ours. Whoever we fenced is not fenced under that one, so it is none to go on with.
+                raise NotOurs(partition.name)
             partition.claim.renew(before, after)
         except Refused as error:
             if error.code in FENCED:
@@ -135,5 +138,3 @@ class Owners:
         finally:
             self._renewed = None
             self._renewing.set()
-        if after.producer_id != before.producer_id:
-            raise NotOurs(partition.name)
