@@ -55,6 +55,8 @@ class Owners:
     async def take_over(self, partition: Partition) -> Ownership | None:
         """Takes the partition over. Returns its ownership from now on; None if transactional ids are not available:
         then only the log end is checked before a hole is filled."""
+        # Should no answer come, what it has granted would look like another owner.
+        partition.claim.own(None)
         partition.claim.own(await self._taken(partition))
         return partition.claim.ownership
 
@@ -99,15 +101,18 @@ class Owners:
         if partition.claim.ownership is None:
             return False
         owner, ours = await self._described(partition)
-        return owner == ours
+        return owner is not None and owner == ours
 
     async def _described(self, partition: Partition) -> tuple[Ownership | None, Ownership | None]:
-        """Returns the owner as the coordinator tells, and our ownership then. Renewing is asked over another
-        connection: whatever was done first, one of the two could be of before that, and the other of after."""
+        """Returns the owner as the coordinator tells, and our ownership then; None twice while it is taken over.
+        Renewing is asked over another connection: whatever was done first, one of the two could be of before that, and
+        the other of after."""
         while True:
             if partition is self._renewed:
                 await self._renewing.wait()
             ours = partition.claim.ownership
+            if ours is None:
+                return None, None
             owner = await self.coordinator.describe(self.name_of(partition))
             if partition is not self._renewed and partition.claim.ownership == ours:
                 return owner, ours
