@@ -8,7 +8,7 @@ import asyncio
 
 from mirror.net.cluster import Cluster
 from mirror.net.coordinator import NOBODY, Coordinator, Ownership
-from mirror.net.errors import Refused, Unsupported
+from mirror.net.errors import Refused, Unreachable, Unsupported
 from mirror.relay.events import EventLog
 from mirror.relay.holes.markers import NOT_PERMITTED
 from mirror.relay.outcome import NotOurs
@@ -45,8 +45,7 @@ class Owners:
         self._flow = flow
         self._log = log
         self._told_no_owner = False
-        self._renewed: Partition | None = None
-        self._renewing = asyncio.Event()
+        self._renewing: dict[Partition, asyncio.Event] = {}
 
     def name_of(self, partition: Partition) -> str:
         """Returns the partition's transactional id."""
@@ -97,39 +96,56 @@ class Owners:
         has taken it over. If it was let go, that must be certain: the coordinator has to name us. While it is ours, the
         coordinator may have forgotten the id, since nothing uses that of a partition that has halted."""
         if partition.phase is not Phase.STOPPED:
-            return await self.owns(partition) or partition.claim.unowned
-        if partition.claim.ownership is None:
+            known = await self.owns(partition) or partition.claim.unowned
+        elif partition.claim.ownership is None:
             return False
-        owner, ours = await self._described(partition)
-        return owner is not None and owner == ours
+        else:
+            owner, ours = await self._described(partition)
+            known = owner is not None and owner == ours
+        return known or (partition.claim.unanswered and await self._renews(partition))
+
+    async def _renews(self, partition: Partition) -> bool:
+        """Returns True if the partition can be renewed: only its owner can, who may be us (``Claim.unanswered``)."""
+        if partition.queue.filling:
+            raise Unreachable(f"{partition.name}: a hole is being filled under the epoch of before")
+        try:
+            await self.renew(partition)
+        except (NotOurs, Unsupported):
+            return False
+        return partition.claim.ownership is not None
 
     async def _described(self, partition: Partition) -> tuple[Ownership | None, Ownership | None]:
         """Returns the owner as the coordinator tells, and our ownership then; None twice while it is taken over.
         Renewing is asked over another connection: whatever was done first, one of the two could be of before that, and
         the other of after."""
         while True:
-            if partition is self._renewed:
-                await self._renewing.wait()
+            await self._renewed(partition)
             ours = partition.claim.ownership
             if ours is None:
                 return None, None
             owner = await self.coordinator.describe(self.name_of(partition))
-            if partition is not self._renewed and partition.claim.ownership == ours:
+            if partition not in self._renewing and partition.claim.ownership == ours:
                 return owner, ours
 
+    async def _renewed(self, partition: Partition) -> None:
+        """Waits until the partition is not being renewed."""
+        while (renewing := self._renewing.get(partition)) is not None:
+            await renewing.wait()
+
     async def renew(self, partition: Partition) -> None:
-        """Uses the partition's transactional id, so that it is not forgotten. One partition at a time.
+        """Uses the partition's transactional id, so that it is not forgotten.
 
         Raises:
             NotOurs: another worker has taken the partition over, or the coordinator had forgotten the id.
             Unsupported: before Kafka 2.5.
             NetworkError: it is not certain that the id was used.
         """
+        await self._renewed(partition)
         before = partition.claim.ownership
         if before is None:
             return
-        self._renewed = partition
-        self._renewing.clear()
+        self._renewing[partition] = asyncio.Event()
+        partition.claim.ask_to_renew()
         try:
             after = await self.coordinator.renew(self.name_of(partition), before)
             if after.producer_id != before.producer_id:
@@ -141,5 +157,4 @@ class Owners:
                 raise NotOurs(partition.name) from error
             raise
         finally:
-            self._renewed = None
-            self._renewing.set()
+            self._renewing.pop(partition).set()

@@ -8,7 +8,9 @@ from unittest.mock import Mock, patch
 import pytest
 
 from mirror.net.coordinator import NOBODY, Coordinator, Ownership
-from mirror.net.errors import Refused
+from mirror.net.errors import Refused, Unreachable
+from mirror.reasons import HaltReason
+from mirror.relay.halts import Halted
 from mirror.relay.locate import owners
 from mirror.relay.locate.owners import Owners, former_transactional_id, transactional_id
 from mirror.relay.outcome import NotOurs
@@ -231,6 +233,49 @@ async def test_asked_while_it_is_taken_over(
     if let_go:
         partition.stop()
     assert await asked.may_tell(partition) == ours
+
+
+class Unanswering:
+    """A coordinator whose answer to the first renewal is lost."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, lost: bool) -> None:
+        """``lost``: that has not come either, and another worker takes the id over."""
+        self.owner, self.former, self.renewals = OURS, NOBODY, 0
+
+        async def describe(*_: Any) -> Ownership:
+            return self.owner
+
+        async def renew(_: Any, name: str, owner: Ownership) -> Ownership:
+            self.renewals += 1
+            if self.renewals == 1:
+                self.owner, self.former = RENEWED, NOBODY if lost else owner
+                raise Unreachable("no answer")
+            if owner not in (self.owner, self.former):
+                raise Refused("there", ErrorCode.PRODUCER_FENCED)
+            if owner == self.owner:
+                self.owner, self.former = Ownership(owner.producer_id, owner.epoch + 1), owner
+            return self.owner
+
+        monkeypatch.setattr(Coordinator, "describe", describe)
+        monkeypatch.setattr(Coordinator, "renew", renew)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+@pytest.mark.parametrize("let_go", [False, True])
+async def test_a_halt_after_a_renewal_without_an_answer(
+    monkeypatch: pytest.MonkeyPatch, *, let_go: bool, ours: bool
+) -> None:
+    """The coordinator names an owner that may be us: it is asked once more for the same, and tells."""
+    told = Unanswering(monkeypatch, lost=not ours)
+    asked, partition = Owners(Mock(), flow=FLOW, log=Mock()), Partition("t", 0)
+    partition.claim.own(OURS)
+    with pytest.raises(Unreachable):
+        await asked.renew(partition)
+    partition.stop_with(Halted.of(HaltReason.CORRUPT, "as a look would have it"))
+    if let_go:
+        partition.stop()
+    assert await asyncio.gather(asked.may_tell(partition), asked.may_tell(partition)) == [ours] * 2
+    assert told.renewals <= 3
 
 
 @pytest.mark.broker
