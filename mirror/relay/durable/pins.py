@@ -74,7 +74,7 @@ class Pins:
         self._told: dict[Subject, KeptHalt] = {}
         """The halt of each partition that was written down here last, or is being."""
         self.notes = Notes(state, fresh_s=settings.fresh_s)
-        self.due = Due(state, self.skips, source=source, destination=destination, settings=settings)
+        self.due = Due(state, self.skips, source=source, destination=destination, settings=settings, log=log)
 
     def _check_found(self, partition: Partition) -> None:
         """Warns once if the topic was not there although the flow has copied before, by what the group had committed of
@@ -359,7 +359,7 @@ class Pins:
             await self._state.save(entries, may=may)
 
         if entries:
-            await persistently(attempt, self._settings, partition, halted, may_tell=may_tell)
+            await persistently(attempt, self._settings, partition, halted, may_tell=may_tell, log=self._log)
 
     async def unpaused(self, partitions: Collection[Partition], seen: Seen) -> list[Partition]:
         """Forgets that these partitions were paused. What is known of their topics stays as it is. ``seen``, the result
