@@ -101,6 +101,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "replica_followed": "The partition is fetched from a replica that is nearer (`client.rack`).",
         "replica_left": "It is fetched from its leader again.",
         "no_ownership": "The mirror may not use transactional ids: two workers at once could fill one hole twice.",
+        "halt_not_written": "A halt, or what was due then, is not written down: another worker has the partition.",
         "not_renewed": "The ownership of a partition could not be renewed; it is tried again.",
         "not_authorized": "A right is missing; the line names it, and it is asked for again.",
         "predecessor_not_fenced": "A former worker may still send: the right to write markers is missing (`offsets: "

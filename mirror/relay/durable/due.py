@@ -22,6 +22,7 @@ from mirror.offsetmap.fields import TopicIds, id_text, ids_differ, same_ids
 from mirror.offsetmap.internal.memory import May, Memory
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.durable.skips import DELETED, Skips
+from mirror.relay.events import EventLog
 from mirror.relay.halts import Halted
 from mirror.relay.partition.clock import since_boot
 from mirror.relay.partition.partition import Partition
@@ -44,10 +45,18 @@ class Due:
     whichever destination topic the records would have gone to."""
 
     def __init__(
-        self, state: Memory, skips: Skips, *, source: Cluster, destination: Cluster, settings: RelaySettings
+        self,
+        state: Memory,
+        skips: Skips,
+        *,
+        source: Cluster,
+        destination: Cluster,
+        settings: RelaySettings,
+        log: EventLog,
     ) -> None:
         self._state = state
         self._skips = skips
+        self._log = log
         self._source = source
         self._destination = destination
         self._settings = settings
@@ -127,7 +136,9 @@ class Due:
             await self._source.refresh([partition.topic])
 
         try:
-            await persistently(attempt, self._settings, partition, halted, may_tell=may_tell, between=again)
+            await persistently(
+                attempt, self._settings, partition, halted, may_tell=may_tell, log=self._log, between=again
+            )
         finally:
             if self._noting.get(partition) is halted:
                 del self._noting[partition]
@@ -242,6 +253,7 @@ async def persistently(
     halted: Halted,
     *,
     may_tell: MayTell,
+    log: EventLog,
     between: Callable[[], Awaitable[object]] | None = None,
 ) -> None:
     """Calls ``attempt`` until it succeeds, with growing pauses, as long as the partition is halted for this reason.
@@ -268,6 +280,8 @@ async def persistently(
             try:
                 async with asyncio.timeout(ANSWER_S if first and not let_go else None):
                     if not await may_tell(partition):
+                        detail = f"another worker has it, or may have it ({halted.reason}: {halted.detail})"
+                        log.info("halt_not_written", topic=partition.topic, partition=partition.index, detail=detail)
                         return
             except (NetworkError, TimeoutError):
                 if let_go or not first:

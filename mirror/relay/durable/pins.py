@@ -75,7 +75,7 @@ class Pins:
         self._told: dict[Subject, KeptHalt] = {}
         """The halt of each partition that this process has written down last, or is writing."""
         self.notes = Notes(state, fresh_s=settings.fresh_s)
-        self.due = Due(state, self.skips, source=source, destination=destination, settings=settings)
+        self.due = Due(state, self.skips, source=source, destination=destination, settings=settings, log=log)
 
     def _check_found(self, partition: Partition) -> None:
         """Logs ``state_lost`` once if the internal topic was empty when it was opened, although the flow has copied
@@ -376,7 +376,7 @@ class Pins:
             await self._state.save(entries, may=may)
 
         if entries:
-            await persistently(attempt, self._settings, partition, halted, may_tell=may_tell)
+            await persistently(attempt, self._settings, partition, halted, may_tell=may_tell, log=self._log)
 
     async def unpaused(self, partitions: Collection[Partition], seen: Seen) -> list[Partition]:
         """Removes the pauses of these partitions. What is written down about their topics stays as it is. For ``seen``,

@@ -8,7 +8,7 @@ import asyncio
 
 from mirror.net.cluster import Cluster
 from mirror.net.coordinator import NOBODY, Coordinator, Ownership
-from mirror.net.errors import Refused, Unsupported
+from mirror.net.errors import Refused, Unreachable, Unsupported
 from mirror.relay.events import EventLog
 from mirror.relay.holes.markers import NOT_PERMITTED
 from mirror.relay.outcome import NotOurs
@@ -45,8 +45,7 @@ class Owners:
         self._flow = flow
         self._log = log
         self._told_no_owner = False
-        self._renewed: Partition | None = None
-        self._renewing = asyncio.Event()
+        self._renewing: dict[Partition, asyncio.Event] = {}
 
     def name_of(self, partition: Partition) -> str:
         """Returns the partition's transactional id."""
@@ -59,6 +58,8 @@ class Owners:
         Raises:
             NetworkError: it is not certain that the partition was taken over.
         """
+        # If no response comes, the ownership that the coordinator has granted would look like another owner's.
+        partition.claim.own(None)
         partition.claim.own(await self._taken(partition))
         return partition.claim.ownership
 
@@ -108,47 +109,66 @@ class Owners:
             NetworkError: the coordinator cannot be asked now.
         """
         if partition.phase is not Phase.STOPPED:
-            return await self.owns(partition) or partition.claim.unowned
-        if partition.claim.ownership is None:
+            known = await self.owns(partition) or partition.claim.unowned
+        elif partition.claim.ownership is None:
             return False
-        owner, ours = await self._described(partition)
-        return owner == ours
+        else:
+            owner, ours = await self._described(partition)
+            known = owner is not None and owner == ours
+        return known or (partition.claim.unanswered and await self._renews(partition))
+
+    async def _renews(self, partition: Partition) -> bool:
+        """Returns True if the partition can be renewed: only its owner can, who may be us (``Claim.unanswered``)."""
+        if partition.queue.filling:
+            raise Unreachable(f"{partition.name}: a hole is being filled under the epoch of before")
+        try:
+            await self.renew(partition)
+        except (NotOurs, Unsupported):
+            return False
+        return partition.claim.ownership is not None
 
     async def _described(self, partition: Partition) -> tuple[Ownership | None, Ownership | None]:
-        """Returns the owner that the coordinator names, and our ownership at that time. ``renew`` uses another
-        connection and changes our ownership meanwhile. So if the two ran at the same time, one value might be from
-        before that and the other from after it; then the coordinator is asked again."""
+        """Returns the owner that the coordinator names, and our ownership at that time; None for both while the
+        partition is being taken over. ``renew`` uses another connection and changes our ownership meanwhile. So if the
+        two ran at the same time, one value might be from before that and the other from after it; then the coordinator
+        is asked again."""
         while True:
-            if partition is self._renewed:
-                await self._renewing.wait()
+            await self._renewed(partition)
             ours = partition.claim.ownership
+            if ours is None:
+                return None, None
             owner = await self.coordinator.describe(self.name_of(partition))
-            if partition is not self._renewed and partition.claim.ownership == ours:
+            if partition not in self._renewing and partition.claim.ownership == ours:
                 return owner, ours
 
+    async def _renewed(self, partition: Partition) -> None:
+        """Waits until the partition is not being renewed."""
+        while (renewing := self._renewing.get(partition)) is not None:
+            await renewing.wait()
+
     async def renew(self, partition: Partition) -> None:
-        """Uses the partition's transactional id, so that it is not forgotten. Must be called for one partition at a
-        time.
+        """Uses the partition's transactional id, so that it is not forgotten.
 
         Raises:
             NotOurs: another worker has taken the partition over, or the coordinator had forgotten the id.
             Unsupported: the coordinator is older than Kafka 2.5.
             NetworkError: it is not certain that the id was used.
         """
+        await self._renewed(partition)
         before = partition.claim.ownership
         if before is None:
             return
-        self._renewed = partition
-        self._renewing.clear()
+        self._renewing[partition] = asyncio.Event()
+        partition.claim.ask_to_renew()
         try:
             after = await self.coordinator.renew(self.name_of(partition), before)
+            if after.producer_id != before.producer_id:
+                # It had forgotten ours. Whoever we fenced is not fenced under that one, so it is none to go on with.
+                raise NotOurs(partition.name)
             partition.claim.renew(before, after)
         except Refused as error:
             if error.code in FENCED:
                 raise NotOurs(partition.name) from error
             raise
         finally:
-            self._renewed = None
-            self._renewing.set()
-        if after.producer_id != before.producer_id:
-            raise NotOurs(partition.name)
+            self._renewing.pop(partition).set()

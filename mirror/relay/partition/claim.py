@@ -81,6 +81,7 @@ class Claim:
         "suspected",
         "taken_over",
         "trusted",
+        "unanswered",
         "unheard",
         "unowned",
         "unread",
@@ -95,6 +96,8 @@ class Claim:
         """Node id of the destination's leader as of the last position; -1: the partition was never located."""
         self.ownership: Ownership | None = None
         """What the coordinator granted at the takeover. It is compared before each hole. None: it granted nothing."""
+        self.unanswered = False
+        """True if a renewal had no answer: the owner that the coordinator names from then on may be us."""
         self.coordinator_epoch = 0
         """The coordinator epoch of our markers. It is above any in the destination's log, so that late markers of a
         predecessor are refused."""
@@ -214,13 +217,17 @@ class Claim:
 
     def own(self, ownership: Ownership | None) -> None:
         """Notes what the coordinator granted; None: nothing."""
-        self.ownership = ownership
+        self.ownership, self.unanswered = ownership, False
 
     def renew(self, before: Ownership, after: Ownership) -> None:
         """Replaces the ownership ``before`` by ``after``, unless the partition was taken over again since
         ``before``."""
         if self.ownership == before:
-            self.ownership = after
+            self.own(after)
+
+    def ask_to_renew(self) -> None:
+        """Notes that the ownership is about to be renewed."""
+        self.unanswered = self.ownership is not None
 
     def leave(self, *, taken_over: bool = True, unsettled: bool = False) -> None:
         """Notes reasons for a doubt.

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import AsyncMock, patch
+from unittest.mock import AsyncMock, Mock, patch
 
 import pytest
 
@@ -553,7 +553,7 @@ async def test_what_has_waited_is_asked_about_anew(monkeypatch: pytest.MonkeyPat
         asked.append(clock[0])
         return ours or not holds
 
-    await persistently(attempt, how, partition, halted, may_tell=may_tell)
+    await persistently(attempt, how, partition, halted, may_tell=may_tell, log=Mock())
     assert (holds, len(asked)) == ([False, True] if ours else [False], 2)
 
 
@@ -586,7 +586,7 @@ async def test_a_coordinator_that_takes_longer_than_its_answer_counts(
         clock[0] += slow_s
         return len(holds) < 10
 
-    await persistently(attempt, how, partition, halted, may_tell=may_tell)
+    await persistently(attempt, how, partition, halted, may_tell=may_tell, log=Mock())
     assert holds == ([True] if slow_s < how.fresh_s else [False, False, False, True])
     assert all(after > before * 1.2 for before, after in pairwise(pauses))
 
@@ -611,7 +611,7 @@ async def test_what_was_known_holds_until_the_partition_goes(event: str) -> None
         asked.append(each.phase)
         return True
 
-    await persistently(attempt, settings(settle_ms=60_000), partition, halted, may_tell=may_tell)
+    await persistently(attempt, settings(settle_ms=60_000), partition, halted, may_tell=may_tell, log=Mock())
     halting, stopped = Phase.HALTED, Phase.STOPPED
     assert (holds, asked) == (([False, True], [halting, stopped]) if event == "let go" else ([False], [halting]))
 
@@ -640,5 +640,7 @@ async def test_the_first_try_asks_whose_the_partition_is(
         await asyncio.sleep(0 if answer == "away" or let_go else 60)
         raise Unreachable("away")
 
-    await persistently(attempt, settings(settle_ms=60_000), partition, halted, may_tell=may_tell)
+    log = Mock()
+    await persistently(attempt, settings(settle_ms=60_000), partition, halted, may_tell=may_tell, log=log)
+    assert [call.args for call in log.info.call_args_list] == ([] if written else [("halt_not_written",)])
     assert written == ([] if answer == "not ours" or let_go else [True])

@@ -3,23 +3,27 @@
 import asyncio
 from itertools import product
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 
 from mirror.net.coordinator import NOBODY, Coordinator, Ownership
-from mirror.net.errors import Refused
+from mirror.net.errors import Refused, Unreachable
+from mirror.reasons import HaltReason
+from mirror.relay.halts import Halted
 from mirror.relay.locate import owners
-from mirror.relay.locate.owners import former_transactional_id, transactional_id
+from mirror.relay.locate.owners import Owners, former_transactional_id, transactional_id
 from mirror.relay.outcome import NotOurs
 from mirror.relay.partition.partition import Partition
 from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
 from tests.fakes.loop import some_turns, until
 from tests.net.stage.real import create, records
-from tests.relay.stage.flows import FLOW, mirroring
+from tests.relay.durable.restarts.test_kept_halts import owners as owners_of_all
+from tests.relay.stage.flows import FLOW, fill, mirroring
 from tests.relay.stage.flows import clusters as both
 from tests.relay.stage.mapping import assert_exact, mapping, written_map
+from tests.relay.stage.noting import FIRST, ledger
 
 NAMES = ["eu", "us", "eu.us", "us.eu", "eu.us.eu", "eu->us", "a.b->c.d"]
 
@@ -182,6 +186,96 @@ async def test_an_answer_of_before_a_takeover_of_our_own(monkeypatch: pytest.Mon
         partition.claim.own(RENEWED)
         told.described.set()
         assert await owning
+
+
+async def test_paused_while_it_is_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition is resumed, so it is taken over once more. The coordinator has done that, and its answer is not here
+    yet when an operator pauses the partition: that the coordinator names another owner is our own doing."""
+    taken = asyncio.Event()
+
+    async def init(*_: Any) -> Ownership:
+        taken.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with owners_of_all() as epochs:
+        async with both() as (source, destination):
+            fill(source)
+            async with mirroring(source, destination) as flow:
+                await flow.copied()
+                assert await flow.relay.pause_all([FIRST]) == {FIRST: ""}
+                with monkeypatch.context() as patched:
+                    patched.setattr(Coordinator, "init_producer_id", init)
+                    assert await flow.relay.resume(FIRST) == ""
+                    await taken.wait()
+                    (name,) = epochs
+                    epochs[name] += 1
+                    assert await flow.relay.pause_all([FIRST]) == {FIRST: ""}
+                assert [halt.reason for halt in ledger(destination).halts] == ["paused"]
+
+
+@pytest.mark.parametrize(("let_go", "ours"), [(False, True), (True, False)])
+@pytest.mark.parametrize("answer", [OURS, None])
+async def test_asked_while_it_is_taken_over(
+    answer: Ownership | None, monkeypatch: pytest.MonkeyPatch, *, let_go: bool, ours: bool
+) -> None:
+    """Until the answer is here, nothing is known: as long as the partition is here it is ours, and not for certain once
+    it was let go. ``answer``: None before Kafka 3.0."""
+    partition = Partition("t", 0)
+    partition.claim.own(OURS)
+    asked = Owners(Mock(), flow=FLOW, log=Mock())
+
+    async def describe(*_: Any) -> Ownership | None:
+        partition.claim.own(None)
+        return answer
+
+    monkeypatch.setattr(Coordinator, "describe", describe)
+    if let_go:
+        partition.stop()
+    assert await asked.may_tell(partition) == ours
+
+
+class Unanswering:
+    """A coordinator whose answer to the first renewal is lost."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, lost: bool) -> None:
+        """``lost``: that has not come either, and another worker takes the id over."""
+        self.owner, self.former, self.renewals = OURS, NOBODY, 0
+
+        async def describe(*_: Any) -> Ownership:
+            return self.owner
+
+        async def renew(_: Any, name: str, owner: Ownership) -> Ownership:
+            self.renewals += 1
+            if self.renewals == 1:
+                self.owner, self.former = RENEWED, NOBODY if lost else owner
+                raise Unreachable("no answer")
+            if owner not in (self.owner, self.former):
+                raise Refused("there", ErrorCode.PRODUCER_FENCED)
+            if owner == self.owner:
+                self.owner, self.former = Ownership(owner.producer_id, owner.epoch + 1), owner
+            return self.owner
+
+        monkeypatch.setattr(Coordinator, "describe", describe)
+        monkeypatch.setattr(Coordinator, "renew", renew)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+@pytest.mark.parametrize("let_go", [False, True])
+async def test_a_halt_after_a_renewal_without_an_answer(
+    monkeypatch: pytest.MonkeyPatch, *, let_go: bool, ours: bool
+) -> None:
+    """The coordinator names an owner that may be us: it is asked once more for the same, and tells."""
+    told = Unanswering(monkeypatch, lost=not ours)
+    asked, partition = Owners(Mock(), flow=FLOW, log=Mock()), Partition("t", 0)
+    partition.claim.own(OURS)
+    with pytest.raises(Unreachable):
+        await asked.renew(partition)
+    partition.stop_with(Halted.of(HaltReason.CORRUPT, "as a look would have it"))
+    if let_go:
+        partition.stop()
+    assert await asyncio.gather(asked.may_tell(partition), asked.may_tell(partition)) == [ours] * 2
+    assert told.renewals <= 3
 
 
 @pytest.mark.broker

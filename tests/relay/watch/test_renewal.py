@@ -5,8 +5,9 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from mirror.net.coordinator import Ownership
+from mirror.net.coordinator import Coordinator, Ownership
 from mirror.net.errors import Unsupported
+from mirror.relay.locate.owners import Owners
 from mirror.relay.outcome import NotOurs
 from mirror.relay.partition.partition import Partition
 from mirror.relay.watch import renewal
@@ -79,3 +80,18 @@ async def test_what_is_told_of_an_owner_holds_while_it_is_the_same(meanwhile: st
     relay = Mock(locator=Mock(owners=Mock(renew=renew)))
     await Renewal(relay).renew(partition)
     assert relay.act.called == (meanwhile == "another replica is fetched from")
+
+
+async def test_an_id_that_the_coordinator_had_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives another producer id, which fences nobody: the partition comes into doubt, and is not ours until it is
+    taken over again. The fence of before may be forgotten, too."""
+    partition, new = Partition("t", 0), Ownership(8, 0)
+    partition.claim.own(Ownership(7, 1))
+    partition.move("located")
+    monkeypatch.setattr(Coordinator, "renew", AsyncMock(return_value=new))
+    monkeypatch.setattr(Coordinator, "describe", AsyncMock(return_value=new))
+    owners = Owners(Mock(), flow="eu->us", log=Mock())
+    relay = Mock(locator=Mock(owners=owners))
+    await Renewal(relay).renew(partition)
+    assert relay.act.called
+    assert not await owners.owns(partition)
