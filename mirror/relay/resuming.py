@@ -1,6 +1,6 @@
 """Resumes halted partitions: because an operator says so, or because the reason is gone (``reasons.Heals``)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from mirror.reasons import PAUSED, Heals, heals
@@ -12,6 +12,8 @@ from mirror.relay.topics.pairing import Pair
 
 if TYPE_CHECKING:
     from mirror.relay.relay import Relay
+
+_ONLY_NOW = "it has halted only now; see why, and resume it again"
 
 
 class Resuming:
@@ -34,17 +36,22 @@ class Resuming:
         try:
             for partition in halted:
                 await relay.pausing.begin_to_resume(partition)
-            told = await self._resume_resting([key for key in keys if key not in kept_on], seen, **accept)
+            told = await self._resume_resting([key for key in keys if key not in kept_on], halted, seen, **accept)
         finally:
             for partition in halted:
                 relay.pausing.end_to_resume(partition)
         return dict.fromkeys(kept_on, "") | told
 
-    async def _resume_resting(self, keys: Iterable[Key], seen: Seen, **accept: bool) -> dict[Key, str]:
+    async def _resume_resting(
+        self, keys: Iterable[Key], resumed: Collection[Partition], seen: Seen, **accept: bool
+    ) -> dict[Key, str]:
+        """Resumes partitions with nothing in flight; see ``Relay.resume_all``. ``resumed``: those that had halted when
+        the operator gave the command. A partition that halts later is not what the operator meant."""
         relay = self._relay
         halted = {(each.topic, each.index) for each in relay.halted}
         await relay.find_topics()
         told = {key: self._why_not(key) for key in keys}
+        told |= {key: _ONLY_NOW for key, why in told.items() if not why and relay.partitions[key] not in resumed}
         wanted = [relay.partitions[key] for key, why_not in told.items() if not why_not]
         # A pause says nothing about the topics. If they have changed meanwhile, that is found and reported as usual.
         paused = [each for each in wanted if each.halted is not None and each.halted.reason == PAUSED]

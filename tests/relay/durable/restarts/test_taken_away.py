@@ -330,3 +330,24 @@ async def test_a_resume_that_ends_while_its_write_is_under_way(ends: str, *, pau
             await until(lambda: ledger(flow.destination).halts)
         (after,) = ledger(flow.destination).halts
         assert after.reason == before.reason
+
+
+@pytest.mark.parametrize("reason", ["foreign_writer", "paused"])
+async def test_a_resume_does_not_end_a_halt_that_nobody_has_seen(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition is resumed that is copied; while the topics are looked at, it halts: the operator is told that."""
+    async with clusters() as (source, destination):
+        fill(source)
+        async with mirroring(source, destination) as flow:
+            await reached(flow, 60)
+            look = flow.relay.find_topics
+
+            async def looks() -> int:
+                flow.relay.halt(flow.partition(), Halted(reason, "d", "r"))
+                return await look()
+
+            monkeypatch.setattr(flow.relay, "find_topics", looks)
+            assert "it has halted only now" in await flow.relay.resume(FIRST)
+            assert flow.partition().halted is not None
+            await until(lambda: ledger(destination).halts)
+            monkeypatch.undo()
+            assert await flow.relay.resume(FIRST) == ""
