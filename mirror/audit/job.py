@@ -408,7 +408,7 @@ class _Audit:
         told: list[Finding] = []
         shifts: dict[TopicPartition, int] = {}
         for key, findings in keys(found).items():
-            once = told_once(findings, bounds[key], differences.holes(key))
+            once = told_once(findings, bounds[key], differences.holes(key), ended=key in differences.ended)
             shifts[key] = once.shift
             told += at_destination(once.findings, self.frozen.mapped)
         told += at_destination(differences.broken, self.frozen.mapped)

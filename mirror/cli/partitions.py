@@ -157,7 +157,7 @@ def _tell(found: "Resumed", done: str, nothing: str, *, one: bool, everything: b
     failed = sum(bool(each.why_not) for each in found.outcomes)
     if found.unasked:
         sys.exit(EXIT_HALTED if failed < len(found.outcomes) else EXIT_FAILED)
-    if found.elsewhere and not found.outcomes:
+    if found.elsewhere and not found.outcomes and (found.nobody or not everything):
         sys.exit(EXIT_FAILED)
     if failed == len(found.outcomes) and (failed or one):
         sys.exit(EXIT_FAILED)

@@ -1,6 +1,7 @@
-"""An operator pauses partitions: what was fetched is copied, then they halt as ``paused``, until they are resumed.
+"""Pauses partitions for an operator: what was fetched is still copied, then they halt as ``paused`` until they are
+resumed.
 
-That is written down like any other halt, so it outlives restarts and holds for whoever takes the partition over.
+A pause is written down like any other halt. So it outlives restarts, and counts for whoever takes the partition over.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from mirror.relay.relay import Relay
 
 WATCH_S = 10.0
-"""Longest wait for partitions to come to rest, in seconds. Those that have not by then do so later."""
+"""Longest wait for partitions to come to rest, in seconds. Partitions that have not by then do so later."""
 LOOK_EVERY_S = 0.02
 _STOPPING = "the mirror is being stopped: pause it once it runs again"
 _ELSEWHERE = "let go meanwhile: another worker has it; try again"
@@ -31,29 +32,31 @@ _HALTED = "it has halted already"
 
 
 class Pausing:
-    """Pauses the partitions of a relay, and keeps what writes down that one has halted, for whatever reason."""
+    """Pauses the partitions of a relay. Also keeps the tasks that write down that a partition has halted, for any
+    reason."""
 
     def __init__(self, relay: "Relay") -> None:
         self._relay = relay
         self._wanted: dict[Partition, None] = {}
-        """Partitions that are to be paused, and have something under way."""
+        """Partitions that are to be paused, and still have something in flight. A dict, used as an ordered set."""
         self._wishes: dict[Partition, object] = {}
-        """Partitions that somebody wants paused, until they are resumed or let go."""
+        """Partitions that an operator wants paused, until they are resumed or let go. The value identifies that
+        wish."""
         self._writing: dict[Partition, asyncio.Task[None]] = {}
-        """What writes down that a partition has halted."""
+        """The task that writes down that a partition has halted."""
         self._resumed: set[Partition] = set()
-        """Partitions that are being resumed: whoever pauses them now comes after that."""
+        """Partitions that are being resumed. A pause of one of them waits until that is done."""
         self._unwritten: set[Partition] = set()
-        """Those of them whose halt was not written down yet."""
+        """Partitions being resumed of whose halt it is not certain that it is written down."""
 
     async def pause_all(self, keys: Iterable[Key]) -> dict[Key, str]:
-        """Pauses partitions, and waits for ``WATCH_S`` at most until that is done and written down.
+        """Pauses partitions, and waits for at most ``WATCH_S`` until that is done and written down.
 
-        A partition that has halted for a reason that an operator has to deal with stays as it is. One whose halt would
-        end by itself is paused.
+        A partition that has halted for a reason that an operator must deal with stays as it is. A partition whose halt
+        would end by itself is paused.
 
         Returns:
-            Partition -> the reason why it is not paused, or not for sure, or an empty string.
+            Partition -> why it is not paused, or not certainly; empty if it is.
         """
         relay = self._relay
         begun = {key: partition for key in keys if (partition := relay.partitions.get(key)) is not None}
@@ -77,8 +80,8 @@ class Pausing:
         return told
 
     async def _step(self, key: Key, partition: Partition, wish: object) -> str | None:
-        """Does what can be done now. Returns None once it is paused and that is written down; else why not, or why not
-        yet."""
+        """Does what can be done now. Returns None once the partition is paused and that is written down; otherwise why
+        it is not, or not yet."""
         relay = self._relay
         if relay.draining:
             return _STOPPING
@@ -102,8 +105,8 @@ class Pausing:
         return _NOT_YET
 
     async def _stop_locating(self, partition: Partition) -> str:
-        """Pauses a partition that is being located, unless it is written down that it has halted before: what locates
-        it finds that, too."""
+        """Pauses a partition that is being located, unless an earlier halt of it is written down: then locating it
+        finds that halt, too."""
         try:
             await self._relay.pins.recall(partition)
         except PartitionHalted:
@@ -115,13 +118,14 @@ class Pausing:
         return _NOT_YET
 
     def _want(self, partition: Partition) -> None:
-        """Halts the partition when nothing of it is under way. A halt that waits for the same comes first."""
+        """Halts the partition once nothing of it is in flight. If another halt already waits for that, it comes
+        first."""
         self._wanted[partition] = None
         if partition.phase is Phase.ACTIVE and partition.cursor.ending is None:
             self._relay.halt_when_drained(partition, _paused())
 
     def _replace(self, partition: Partition) -> None:
-        """Pauses a partition that has halted for a reason that ends by itself: it would go on then."""
+        """Pauses a partition that has halted for a reason that ends by itself. Otherwise it would go on then."""
         halted = _paused()
         partition.still_halted(halted)
         self._relay.tell_halted(partition, halted)
@@ -130,19 +134,20 @@ class Pausing:
     # -- events --------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Something may have been dropped that is to be fetched again, and with it that the partition is to end."""
+        """Pauses the wanted partitions again, after batches may have been dropped that are to be fetched again. The
+        halt that was waiting may have been dropped with them."""
         for partition in [*self._wanted]:
             self._want(partition)
 
     def takes(self, partition: Partition) -> bool:
-        """Pauses a partition that is about to be located again, if it is to be. Returns False if it is not."""
+        """Pauses a partition that is about to be located again, if it is to be paused. Returns False if it is not."""
         if partition not in self._wanted:
             return False
         self._relay.halt(partition, _paused())
         return True
 
     def halted(self, partition: Partition) -> None:
-        """The partition has halted. If it may go on by itself, it is paused instead."""
+        """Notes that a partition has halted. If it was to be paused and might go on by itself, it is paused instead."""
         if partition not in self._wanted:
             return
         self._wanted.pop(partition, None)
@@ -150,27 +155,28 @@ class Pausing:
             self._replace(partition)
 
     def released(self, partition: Partition) -> None:
-        """The partition is not ours any more."""
+        """Notes that the partition is not ours any more."""
         self._wanted.pop(partition, None)
         self._wishes.pop(partition, None)
         self._writing.pop(partition, None)
 
     def write_down(self, partition: Partition, halted: Halted) -> None:
-        """Begins to write down that the partition has halted, and then what was due."""
+        """Begins to write down that the partition has halted, and after that what was due."""
         may_tell = self._relay.locator.owners.may_tell
         writing = self._writing[partition] = self._relay.spawn(self._relay.pins.halted(partition, halted, may_tell))
         self._relay.spawn(self._note_due(partition, halted, writing))
 
     async def _note_due(self, partition: Partition, halted: Halted, writing: "asyncio.Task[None]") -> None:
-        # The halt goes first, whether the source can be asked or not. A resume stops only that: what the source has
-        # deleted by then was due.
+        # The halt goes first, whether the source can be asked or not. A resume stops only the writing of the halt: what
+        # the source has deleted by then was due.
         await asyncio.wait([writing])
         await self._relay.pins.due.write_down(partition, halted, self._relay.locator.owners.may_tell)
 
     # -- resuming ------------------------------------------------------------------------------------------------------
 
     def give_up(self, partition: Partition) -> bool:
-        """An operator resumes a partition that is not paused yet: it goes on. Returns False if it was not to be."""
+        """Ends the pause of a partition that is not paused yet, because an operator resumes it: it goes on. Returns
+        False if the partition was not to be paused, or has halted already."""
         if partition not in self._wishes or partition.halted is not None:
             return False
         del self._wishes[partition]
@@ -182,8 +188,8 @@ class Pausing:
         return True
 
     async def begin_to_resume(self, partition: Partition) -> None:
-        """The partition is being resumed: nothing is written down of its halt any more. It could be next in line at the
-        internal topic, behind the resume's note."""
+        """Notes that the partition is being resumed. From now on, nothing about its halt is written. A write that has
+        begun is cancelled: it might wait at the internal topic behind the resume's write, and would undo it."""
         self._resumed.add(partition)
         self._wishes.pop(partition, None)
         writing = self._writing.pop(partition, None)
@@ -196,8 +202,19 @@ class Pausing:
         """Returns True if the partition is being resumed."""
         return partition in self._resumed
 
+    def begin_to_take_away(self, partitions: Iterable[Partition]) -> None:
+        """Notes that these halts are being removed from the internal topic. If that fails or is cancelled, it may have
+        been done all the same."""
+        self._unwritten.update(each for each in partitions if each in self._resumed)
+
+    def took_away(self, partitions: Iterable[Partition]) -> None:
+        """Notes that it is now known which of these halts were removed. The others are not written again: they are
+        other workers' halts."""
+        self._unwritten.difference_update(partitions)
+
     def end_to_resume(self, partition: Partition) -> None:
-        """It is resumed, or not, for whatever reason: then it stays halted, and that is written down if it is not."""
+        """Notes that the resume has ended. If the partition is still halted, and that may not be written down, it is
+        written."""
         unwritten = partition in self._unwritten
         self._resumed.discard(partition)
         self._unwritten.discard(partition)

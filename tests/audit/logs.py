@@ -270,6 +270,7 @@ class Logs:
                 for start in sorted({*first.differing.source, *first.differing.destination})
             ]
             looked = Differences(self, {KEY: known})
-            found, shift = told_once(looked.run(regions(chunks, of_bounds(known))), known)
+            seen = looked.run(regions(chunks, of_bounds(known)))
+            found, shift = told_once(seen, known, ended=KEY in looked.ended)
             found, ended, self.said = [*found, *looked.broken], looked.ended, looked.said.get(KEY, ())
         return joined([*found, *outside(known, "a", "b", shift, ended=KEY in ended)])

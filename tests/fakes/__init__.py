@@ -1,1 +1,1 @@
-"""Doubles for what is outside of the process: a scripted Kafka broker on loopback, and the loop that tests run in."""
+"""Test doubles for what is outside of the process: a scripted Kafka broker on loopback, and the event loop of tests."""

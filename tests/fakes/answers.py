@@ -1,4 +1,4 @@
-"""What the fake broker answers to who asks and reads, one function per kind of request."""
+"""Responses of the fake broker to requests that ask or read: one function for each kind of request."""
 
 import asyncio
 import itertools
@@ -35,7 +35,7 @@ DEFAULTS = {
 
 @handles("ApiVersions")
 async def api_versions(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
-    """The versions that the cluster was told."""
+    """Returns the versions that the cluster was given."""
     one = ApiVersionsResponse.ApiVersion
     # An error is answered in version 0, which every client can read.
     return ApiVersionsResponse[0 if fault.error else request.version](
@@ -52,7 +52,7 @@ async def api_versions(cluster: FakeCluster, broker: FakeBroker, request: Any, f
 
 @handles("Metadata")
 async def metadata(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
-    """All topics, or those named; never creates one."""
+    """Returns all topics, or those that are named. Never creates one."""
     assert not request.allow_auto_topic_creation, "the mirror never creates topics by asking for them"
     one = MetadataResponse.MetadataResponseTopic
     names = [wanted.name for wanted in request.topics] if request.topics is not None else list(cluster.topics)
@@ -106,8 +106,8 @@ def _partitions(cluster: FakeCluster, topic: FakeTopic) -> list[Any]:
 
 @handles("ListOffsets")
 async def list_offsets(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
-    """The start, the high watermark, or for a replica the true end. For a time: the first batch with a record as late;
-    the fake looks into none."""
+    """Returns the log's start, the high watermark or, for a replica, the true end. For a timestamp, returns the base
+    offset of the first batch whose max timestamp is not earlier: the fake does not open batches."""
     topic_class = ListOffsetsResponse.ListOffsetsTopicResponse
     one = topic_class.ListOffsetsPartitionResponse
     topics = []
@@ -136,7 +136,7 @@ async def list_offsets(cluster: FakeCluster, broker: FakeBroker, request: Any, f
 
 @handles("OffsetForLeaderEpoch")
 async def offset_for_leader_epoch(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
-    """Where epochs end."""
+    """Returns where leader epochs end."""
     topic_class = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
     topics = []
     for wanted in request.topics:
@@ -159,7 +159,7 @@ async def offset_for_leader_epoch(cluster: FakeCluster, broker: FakeBroker, requ
 
 @handles("DescribeProducers")
 async def describe_producers(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
-    """Every producer id that the log remembers."""
+    """Returns every producer id that the log remembers."""
     topic_class = DescribeProducersResponse.TopicResponse
     one = topic_class.PartitionResponse
     state_class = one.ProducerState
@@ -194,7 +194,7 @@ async def describe_producers(cluster: FakeCluster, broker: FakeBroker, request: 
 
 @handles("DescribeConfigs")
 async def describe_configs(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
-    """The topic's settings over the broker's defaults."""
+    """Returns the topic's settings, and the broker's defaults for the others."""
     result_class = DescribeConfigsResponse.DescribeConfigsResult
     one = result_class.DescribeConfigsResourceResult
     results = []
@@ -256,7 +256,7 @@ async def describe_configs(cluster: FakeCluster, broker: FakeBroker, request: An
 
 @handles("CreateTopics")
 async def create_topics(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
-    """Creates them, or says that they exist."""
+    """Creates the topics, or answers that they exist."""
     one = CreateTopicsResponse.CreatableTopicResult
     results = []
     for wanted in request.topics:
@@ -283,7 +283,7 @@ async def create_topics(cluster: FakeCluster, broker: FakeBroker, request: Any, 
 
 @handles("CreatePartitions")
 async def create_partitions(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
-    """Adds them; as many or fewer than there are is an error."""
+    """Adds partitions. A count that is not above the current one is an error."""
     results = []
     for wanted in request.topics:
         logs = cluster.topics[wanted.name].logs
@@ -299,8 +299,8 @@ async def create_partitions(cluster: FakeCluster, broker: FakeBroker, request: A
 
 @handles("Fetch")
 async def fetch(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
-    """In the order of the request (of the session), within its limits, the first batch whole; waits for data as long as
-    it may."""
+    """Returns records in the order of the request (or of the session), within its limits, with the first batch
+    complete. Waits for data as long as the request allows."""
     deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
     code, session, incremental = broker.sessions.open(request)
     if code:
@@ -337,7 +337,8 @@ async def fetch(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: F
 def _fetched(
     cluster: FakeCluster, broker: FakeBroker, request: Any, wanted: list[Wanted], fault: Fault
 ) -> tuple[list[Any], int, dict[int, Any]]:
-    """The answers as of now, their size (errors count as data, as they do on a broker), and the brokers they name."""
+    """Returns the partitions' responses as of now; their size, in which an error counts as data, as on a real broker;
+    and the brokers that they name."""
     left = request.max_bytes
     size = 0
     nodes: dict[int, Any] = {}

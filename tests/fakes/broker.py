@@ -1,9 +1,9 @@
-"""A scripted Kafka cluster in this process: real sockets, real frames, logs in memory, and faults on order.
+"""A scripted Kafka cluster in this process: real sockets, real frames, logs in memory, and faults on demand.
 
-It speaks what the mirror asks for (``VERSIONS``) in the versions it is told, through kafka-python's schemas, and does
-what real brokers do (``tests.fakes.log``; ``test_like_a_broker``). ``next`` scripts what happens to the next request of
-a kind. A request that it does not expect is an error of the test or of the mirror: the connection closes, and leaving
-the context raises.
+It speaks the requests that the mirror sends (``VERSIONS``), in the versions that it is given, through kafka-python's
+schemas. It does what real brokers do (``tests.fakes.log``; ``test_like_a_broker``). ``next`` scripts what happens to
+the next request of a kind. A request that it does not expect is an error of the test or of the mirror: the connection
+closes, and leaving the context raises.
 """
 
 import asyncio
@@ -66,12 +66,12 @@ VERSIONS: dict[str, tuple[int, int]] = {
     "WriteTxnMarkers": (1, 1),
     "DeleteRecords": (0, 2),
 }
-"""What Kafka 4.3 says that it speaks, less what nobody asks it for."""
+"""The versions that Kafka 4.3 reports, of those requests that the mirror sends."""
 
 
 @dataclass(slots=True, kw_only=True)
 class FakeTopic:
-    """A topic: its partitions' logs, its settings, and an id (None: a cluster from before Kafka 2.8)."""
+    """A topic: its partitions' logs, its settings, and its id (None: a cluster from before Kafka 2.8)."""
 
     name: str
     topic_id: uuid.UUID | None
@@ -79,11 +79,11 @@ class FakeTopic:
     configs: dict[str, str] = field(default_factory=dict)
     internal: bool = False
     error: int = 0
-    """What Metadata says of it."""
+    """The error code that Metadata has for it."""
 
 
 class Seen(NamedTuple):
-    """A request that came. ``connection`` numbers the connections of all brokers."""
+    """A request that arrived. ``connection`` numbers the connections of all brokers."""
 
     node_id: int
     connection: int
@@ -97,11 +97,11 @@ class Unscripted(AssertionError):
 
 
 class FakeBroker:
-    """Where one of the cluster's brokers listens."""
+    """One of the cluster's brokers: its port and its connections."""
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
-        self._reserved = Reservation()  # nobody else has the port while it is down
+        self._reserved = Reservation()  # nobody else gets the port while the broker is down
         self.port = self._reserved.port
         self.server: asyncio.Server | None = None
         self.writers: set[asyncio.StreamWriter] = set()
@@ -109,17 +109,21 @@ class FakeBroker:
 
     @property
     def up(self) -> bool:
-        """Whether it listens."""
+        """True if the broker listens."""
         return self.server is not None
 
     def end(self) -> None:
-        """It never comes back."""
+        """Releases the port: the broker never comes back."""
         self._reserved.release()
 
 
 class FakeCluster:
-    """See the module's text. ``slices``: partial first batches are answered too, as some other brokers do. ``tls``: for
-    the brokers that are started from now on."""
+    """A scripted cluster; see the module.
+
+    Attributes:
+        slices: True if partial first batches are returned, too, as some other brokers do.
+        tls: the TLS context of brokers that are started from now on; None: no TLS.
+    """
 
     def __init__(
         self,
@@ -138,20 +142,21 @@ class FakeCluster:
         self.tls = tls
         self.controller_id = min(self.brokers)
         self.unnoticed = False
-        """Whether the metadata go on naming a broker that is down, and what it led: its session is not over yet."""
+        """True if the metadata still name a broker that is down, and what it led, as before its session ends."""
         self.remembered: list[KeyValue] = []
-        """What mirrors have written down here (``tests.fakes.state``)."""
+        """What mirrors have written to their internal topic here (``tests.fakes.state``)."""
         self.followers: dict[str, int] = {}
-        """Rack -> the broker that has a replica of everything. Leaders prefer it for clients in that rack, and give no
-        data to these (KIP-392)."""
+        """Rack -> the broker that has a replica of everything. Leaders prefer it for clients in that rack, and give
+        them no data (KIP-392)."""
         self.fetch_delay_s = 0.0
-        """How far away the brokers are for a Fetch: each answer comes that much later."""
+        """Delay of each Fetch response, as from distant brokers."""
         self.producer_id_expiration_ms = 1 << 50
-        """For ever: the timestamps of scripted batches are of no time in particular."""
+        """Practically for ever: the timestamps of scripted batches do not matter."""
         self.broker_configs: dict[str, str] = {}
-        """The brokers' defaults for topics, by their own names; no others are known (``relay.topics.limits``)."""
+        """The brokers' defaults for topics, by the brokers' own names. No others are known
+        (``relay.topics.limits``)."""
         self.undescribed: set[str] = set()
-        """Configs of topics that DescribeConfigs leaves out."""
+        """Topic configs that DescribeConfigs leaves out."""
         self.requests: list[Seen] = []
         self._faults: dict[str, deque[tuple[int | None, Fault]]] = defaultdict(deque)
         self._errors: list[BaseException] = []
@@ -165,7 +170,7 @@ class FakeCluster:
     def add_topic(
         self, name: str, *, partitions: int = 1, configs: dict[str, str] | None = None, internal: bool = False
     ) -> FakeTopic:
-        """A topic; its partitions are led by the brokers in turn."""
+        """Adds a topic, and returns it. The brokers lead its partitions in turn."""
         nodes = list(self.brokers)
         logs = {index: FakeLog(leader=nodes[index % len(nodes)]) for index in range(partitions)}
         topic_id = uuid.uuid4() if self._ids_known else None
@@ -177,17 +182,17 @@ class FakeCluster:
         return topic
 
     def log(self, topic: str, partition: int = 0) -> FakeLog:
-        """A partition's log."""
+        """Returns a partition's log."""
         return self.topics[topic].logs[partition]
 
     def store(self, topic: str, partition: int, *batches: bytes) -> None:
-        """Puts batches into a log as they are; fetches that wait are answered."""
+        """Puts batches into a log as they are. Fetches that wait are answered."""
         for batch in batches:
             self.log(topic, partition).store(batch)
         self.changed()
 
     def lead(self, topic: str, partition: int, node_id: int) -> None:
-        """Another broker leads, in the next epoch."""
+        """Makes another broker the leader, in the next leader epoch."""
         log = self.log(topic, partition)
         log.leader = node_id
         log.epoch += 1
@@ -198,20 +203,21 @@ class FakeCluster:
         self._changed = asyncio.Event()
 
     def next(self, kind: str, fault: Fault, *, node_id: int | None = None) -> Fault:
-        """What happens to the next request of this kind (at this broker); several are taken in the order given."""
+        """Scripts what happens to the next request of this kind (at this broker). Several faults are used in the given
+        order. Returns the fault."""
         self._faults[kind].append((node_id, fault))
         return fault
 
     def forgive(self) -> None:
-        """Takes back all faults that were not used."""
+        """Removes all faults that were not used."""
         self._faults.clear()
 
     def seen(self, kind: str) -> list[Seen]:
-        """The requests of a kind, in the order in which they came."""
+        """Returns the requests of a kind, in the order in which they arrived."""
         return [seen for seen in self.requests if seen.name == kind]
 
     def options(self, **settings: Any) -> ClusterOptions:
-        """What a client needs to find it; short waits."""
+        """Returns what a client needs to find the cluster, with short backoffs."""
         connection = settings.pop("connection", ConnectionOptions(client_id="test"))
         bootstrap = tuple(("127.0.0.1", broker.port) for broker in self.brokers.values())
         return ClusterOptions(bootstrap=bootstrap, connection=connection, backoff_ms=1, backoff_max_ms=10, **settings)
@@ -231,13 +237,13 @@ class FakeCluster:
             broker.end()
         for task in list(self._tasks):
             task.cancel()
-        await asyncio.sleep(0)  # connections that were being accepted
+        await asyncio.sleep(0)  # connections that were just being accepted
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._errors and error is None:
             raise self._errors[0]
 
     async def start(self, node_id: int) -> None:
-        """Listens, on the port that it had."""
+        """Makes the broker listen on its port."""
         broker = self.brokers[node_id]
 
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -253,10 +259,10 @@ class FakeCluster:
         broker.server = await asyncio.start_server(accept, "127.0.0.1", broker.port, ssl=self.tls)
 
     async def stop(self, node_id: int) -> None:
-        """Closes its port and its connections at once."""
+        """Closes the broker's port and its connections at once."""
         broker = self.brokers[node_id]
         if broker.server is not None:
-            # Closing a server loses the connections that it is just accepting (Python 3.11): let them come first.
+            # Closing a server loses the connections that it is just accepting (Python 3.11), so these are let in first.
             for sock in broker.server.sockets:
                 asyncio.get_running_loop().remove_reader(sock.fileno())
             for _ in range(3):
@@ -266,7 +272,7 @@ class FakeCluster:
         self.drop(node_id)
 
     def drop(self, node_id: int) -> None:
-        """Breaks its connections; it goes on listening."""
+        """Breaks the broker's connections. It goes on listening."""
         for writer in list(self.brokers[node_id].writers):
             writer.transport.abort()
 
@@ -288,7 +294,7 @@ class FakeCluster:
             writer.transport.abort()
 
     async def _exchange(self, broker: FakeBroker, connection: int, frame: bytes, writer: asyncio.StreamWriter) -> None:
-        """One request: broken connections raise ConnectionError."""
+        """Answers one request. Raises ConnectionError if the connection is to end."""
         key, version, correlation_id = struct.unpack_from(">hhi", frame)
         kind = KINDS.get(key)
         if kind is None or kind.name.removesuffix("Request") not in self.versions:
@@ -324,7 +330,8 @@ class FakeCluster:
             raise ConnectionAbortedError
 
     def _fault_for(self, name: str, node_id: int, request: Any) -> Fault:
-        """The next one; one for a partition that a Produce request does not have waits for a request that has it."""
+        """Returns the next fault for the request. A fault for one partition of a Produce request waits for a request
+        that has that partition."""
         faults = self._faults[name]
         for at, (wanted, fault) in enumerate(faults):
             if wanted in (None, node_id) and (fault.when is None or fault.when(request)):
@@ -337,12 +344,12 @@ class FakeCluster:
     # -- the requests ---
 
     def _produced(self, request: Any) -> list[tuple[str, int]]:
-        """The partitions of a Produce request."""
+        """Returns the partitions of a Produce request."""
         topics = [(self.find(topic.name, topic.topic_id), topic.partition_data) for topic in request.topic_data]
         return [(topic.name, data.index) for topic, found in topics if topic is not None for data in found]
 
     def find(self, name: str | None, topic_id: uuid.UUID | None) -> FakeTopic | None:
-        """By name or by id."""
+        """Returns the topic with this name or id; None if there is none."""
         if name:
             return self.topics.get(name)
         return next((topic for topic in self.topics.values() if topic_id and topic.topic_id == topic_id), None)
@@ -356,7 +363,8 @@ class FakeCluster:
         epoch: int | None = -1,
         by_id: bool = False,
     ) -> int:
-        """The error code for a partition that is asked for at this broker, 0 if it leads it in this epoch."""
+        """Returns the error code for a partition that is requested from this broker; 0 if the broker leads it in this
+        epoch."""
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         log = topic.logs.get(partition)
@@ -369,7 +377,7 @@ class FakeCluster:
         return ErrorCode.NONE
 
     async def wait_changed(self, timeout_s: float) -> None:
-        """Until data came, or the time is over."""
+        """Waits until data has come, or for ``timeout_s``."""
         try:
             await asyncio.wait_for(self._changed.wait(), timeout_s)
         except TimeoutError:
@@ -377,7 +385,7 @@ class FakeCluster:
 
 
 def hits(fault: Fault, topic: FakeTopic | None, partition: int) -> bool:
-    """Whether the fault's error is for this partition."""
+    """Returns True if the fault has an error, and for this partition."""
     return bool(fault.error) and (fault.only is None or (topic is not None and fault.only == (topic.name, partition)))
 
 
@@ -391,7 +399,7 @@ _HANDLERS: dict[str, Handler] = {}
 
 
 def handles(name: str) -> Callable[[Handler], Handler]:
-    """Registers what answers a kind of request."""
+    """Registers the function that answers a kind of request."""
 
     def register(handler: Handler) -> Handler:
         _HANDLERS[name] = handler

@@ -1,3 +1,3 @@
-"""Coroutine tests run in a loop of their own."""
+"""Each coroutine test runs in its own event loop."""
 
 from tests.fakes.loop import pytest_pyfunc_call  # noqa: F401 - a hook

@@ -1,6 +1,6 @@
-"""What a fake broker does to one request instead of answering it plainly: ``FakeCluster.next`` scripts one.
+"""Faults: what a fake broker does to one request instead of answering it normally. ``FakeCluster.next`` scripts them.
 
-The parts of a fault combine.
+The parts of a fault can be combined.
 """
 
 import asyncio
@@ -12,45 +12,46 @@ from typing import Any
 
 @dataclass(slots=True, kw_only=True)
 class Fault:
-    """``came`` is set when the request arrives, ``gate`` holds the answer back until it is set."""
+    """What happens to one request. ``came`` is set when the request arrives. ``gate`` holds the response back until it
+    is set."""
 
     error: int = 0
-    """Every partition (that ``only`` names) is answered with this code."""
+    """The error code for every partition, or for the one in ``only``."""
     only: tuple[str, int] | None = None
     effect: bool = False
-    """With ``error``: whether the request does its work all the same, as with REQUEST_TIMED_OUT."""
+    """With ``error``: True if the request does its work all the same, as with REQUEST_TIMED_OUT."""
     alter: Callable[[Any], None] | None = None
-    """Changes the answer before it is encoded."""
+    """Changes the response before it is encoded."""
     spoil: Callable[[bytes], bytes] | None = None
-    """Changes the answer's frame, its size in front."""
+    """Changes the response's frame, which begins with its size."""
     cut_after: int | None = None
-    """So many bytes of the frame are sent, then the connection closes."""
+    """The number of bytes of the frame that are sent before the connection closes."""
     silent: bool = False
     gate: asyncio.Event | None = None
     when: Callable[[Any], bool] | None = None
-    """It waits for a request of which this is true."""
+    """The fault waits for a request for which this returns True."""
     late_s: float = 0.0
-    """The request waits so long at the broker before it is done, whatever becomes of its connection meanwhile."""
+    """The time for which the request waits at the broker before it is done, even if its connection ends meanwhile."""
     came: asyncio.Event = field(default_factory=asyncio.Event)
 
     def open(self) -> None:
-        """Lets the answer go that was held back."""
+        """Releases the response that was held back."""
         assert self.gate is not None
         self.gate.set()
 
 
 def refuse(code: int, only: tuple[str, int] | None = None) -> Fault:
-    """An error code; nothing is done."""
+    """The request fails with an error code, and is not done."""
     return Fault(error=code, only=only)
 
 
 def doubtful(code: int) -> Fault:
-    """An error code, and the request was done."""
+    """The request fails with an error code, although it was done."""
     return Fault(error=code, effect=True)
 
 
 def disconnect(after_bytes: int = 0) -> Fault:
-    """The request is done, and the answer breaks off."""
+    """The request is done, and the connection breaks within the response."""
     return Fault(cut_after=after_bytes)
 
 
@@ -60,22 +61,22 @@ def silence() -> Fault:
 
 
 def held() -> Fault:
-    """Answered when it is opened."""
+    """The request is answered once ``Fault.open`` is called."""
     return Fault(gate=asyncio.Event())
 
 
 def late(seconds: float) -> Fault:
-    """The bytes of a slow or dead sender arrive in the end."""
+    """The request is done late, as if its sender were slow or dead."""
     return Fault(late_s=seconds)
 
 
 def alter(change: Callable[[Any], None]) -> Fault:
-    """An answer with other content."""
+    """The response has other content."""
     return Fault(alter=change)
 
 
 def nothing() -> Fault:
-    """A Fetch that brings no records."""
+    """A Fetch returns no records."""
 
     def change(answer: Any) -> None:
         for topic in answer.responses:
@@ -86,7 +87,7 @@ def nothing() -> Fault:
 
 
 def throttle(ms: int) -> Fault:
-    """throttle_time_ms in the answer."""
+    """The response has this throttle_time_ms."""
 
     def change(answer: Any) -> None:
         answer.throttle_time_ms = ms
@@ -95,15 +96,15 @@ def throttle(ms: int) -> Fault:
 
 
 def wrong_correlation_id() -> Fault:
-    """The answer to another request, so it seems."""
+    """The response seems to be to another request."""
     return Fault(spoil=lambda frame: frame[:4] + struct.pack(">i", 0x5EED) + frame[8:])
 
 
 def malformed(body: bytes) -> Fault:
-    """An answer of these bytes behind the right correlation id."""
+    """The response has the right correlation id, and this body."""
     return Fault(spoil=lambda frame: struct.pack(">i", 4 + len(body)) + frame[4:8] + body)
 
 
 def raw(frame: bytes) -> Fault:
-    """These bytes instead of the answer's frame, size and all."""
+    """This frame, including its size, is sent instead of the response."""
     return Fault(spoil=lambda _: frame)

@@ -1,4 +1,4 @@
-"""A partition's log in memory, which refuses what a real broker refuses."""
+"""A partition's log in memory. It refuses what a real broker refuses."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -15,28 +15,29 @@ DEFAULT_MAX_BATCH = 1_048_588
 
 @dataclass(slots=True)
 class ProducerState:
-    """What a broker keeps of a producer id: its epoch, and (first sequence, last sequence, base offset) of the last."""
+    """What a broker remembers of a producer id: its epoch, and (first sequence, last sequence, base offset) of the last
+    batches."""
 
     epoch: int
     batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     coordinator_epoch: int = -1
-    """Of its last marker; -1: none."""
+    """That of its last marker; -1: it has none."""
 
 
 @dataclass(slots=True, kw_only=True)
 class FakeLog:
-    """Batches as they lie in the log. ``hidden`` offsets at its end are not replicated: above the high watermark."""
+    """The batches of a partition. The last ``hidden`` offsets are not replicated: they are above the high watermark."""
 
     leader: int = 1
     epoch: int = 0
     start: int = 0
     local_start: int = 0
-    """What lies before it is in tiered storage: faults say how that behaves."""
+    """Offsets before this one are in tiered storage. Faults script how that behaves."""
     hidden: int = 0
     open_from: int | None = None
-    """A transaction that is open begins here: consumers get nothing from there on."""
+    """Start of an open transaction: read_committed consumers get nothing from here on. None: there is none."""
     aborted: list[tuple[int, int]] = field(default_factory=list)
-    """What consumers of what is decided are told of: (producer id, first offset)."""
+    """Aborted transactions that read_committed consumers are told about: (producer id, first offset)."""
     max_batch_size: int = DEFAULT_MAX_BATCH
     batches: list[bytes] = field(default_factory=list)
     producers: dict[int, ProducerState] = field(default_factory=dict)
@@ -44,21 +45,21 @@ class FakeLog:
 
     @property
     def high_watermark(self) -> int:
-        """The end that consumers see."""
+        """The end for consumers."""
         return self.end - self.hidden
 
     @property
     def last_stable(self) -> int:
-        """The end that consumers of what is decided see."""
+        """The end for read_committed consumers."""
         return self.high_watermark if self.open_from is None else min(self.high_watermark, self.open_from)
 
     def store(self, batch: bytes) -> None:
-        """Puts a batch there as it is, whatever it holds: a log that others have written."""
+        """Appends a batch as it is, whatever it holds, as if others had written it."""
         self.batches.append(batch)
         self.end = BatchHeader.read(batch).next_offset if batch[16] == 2 else self.end + 1
 
     def truncate(self, offset: int) -> None:
-        """An unclean election: everything from ``offset`` on is gone, in the next epoch."""
+        """Removes everything from ``offset`` on and begins the next leader epoch, as an unclean election does."""
         self.batches = [batch for batch in self.batches if _base(batch) < offset]
         self.end = offset
         self.epoch += 1
@@ -68,15 +69,15 @@ class FakeLog:
                 del self.producers[producer_id]
 
     def delete_before(self, offset: int) -> None:
-        """Retention: whole batches before ``offset`` go."""
+        """Removes whole batches before ``offset``, as retention does."""
         self.batches = [batch for batch in self.batches if BatchHeader.read(batch).last_offset >= offset]
         self.start = offset
 
     # -- produce ---
 
     def produce(self, records: bytes, *, append_time: int | None = None) -> tuple[int, int]:
-        """Appends what a Produce request brought for this partition; (error code, base offset). ``append_time``: in ms
-        since 1970, if the topic has LogAppendTime."""
+        """Appends what a Produce request has for this partition. Returns (error code, base offset). ``append_time``:
+        the time of the append in ms since 1970, if the topic has LogAppendTime."""
         error = self._check(records)
         if error:
             return error, -1
@@ -95,12 +96,13 @@ class FakeLog:
         return ErrorCode.NONE, base
 
     def newest_ms(self, base_offset: int) -> int:
-        """The max timestamp of the batch there."""
+        """Returns the max timestamp of the batch at this base offset; 0 if there is none."""
         headers = map(BatchHeader.read, self.batches)
         return next((one.max_timestamp for one in headers if one.base_offset == base_offset), 0)
 
     def write_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> int:
-        """Appends an ABORT marker, one offset; the error code. Each call appends another one."""
+        """Appends an ABORT marker, which takes one offset, and returns the error code. Each call appends another
+        one."""
         state = self.producers.get(producer_id)
         if state is not None and epoch < state.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -114,7 +116,7 @@ class FakeLog:
         return ErrorCode.NONE
 
     def _in_epoch(self, producer_id: int, epoch: int) -> ProducerState:
-        """What is remembered of a producer; a new epoch forgets the batches of the one before."""
+        """Returns what is remembered of a producer. A new epoch forgets the batches of the previous one."""
         state = self.producers.setdefault(producer_id, ProducerState(epoch))
         if state.epoch != epoch:
             state.epoch = epoch
@@ -142,7 +144,7 @@ class FakeLog:
         return ErrorCode.MESSAGE_TOO_LARGE if header.size > self.max_batch_size else ErrorCode.NONE
 
     def _sequenced(self, header: BatchHeader, state: ProducerState | None) -> tuple[int, int]:
-        """(error, base offset of the batch that this one repeats or -1)."""
+        """Returns (error code, base offset of the batch that this one repeats, or -1)."""
         if header.producer_id < 0 or state is None:
             return ErrorCode.NONE, -1
         if header.producer_epoch < state.epoch:
@@ -160,11 +162,11 @@ class FakeLog:
     # -- fetch ---
 
     def read(self, offset: int, most: int, *, whole_first: bool, slices: bool = False, committed: bool = True) -> bytes:
-        """What a Fetch from ``offset`` brings: cut by bytes, from the batch that holds the offset, below the watermark;
-        ``committed``: below the last stable offset.
+        """Returns what a Fetch from ``offset`` gets: records from the batch that holds the offset on, cut at ``most``
+        bytes, below the high watermark or, with ``committed``, below the last stable offset.
 
-        ``whole_first``: at least one whole batch whatever its size (KIP-74). Otherwise a first batch that does not fit
-        is left out, as brokers do since Fetch v3; with ``slices`` the part that fits comes all the same.
+        ``whole_first``: at least one complete batch, whatever its size (KIP-74). Otherwise a first batch that does not
+        fit is left out, as brokers do since Fetch v3. With ``slices``, the part that fits is returned all the same.
         """
         out = bytearray()
         until = self.last_stable if committed else self.high_watermark
@@ -185,7 +187,8 @@ class FakeLog:
         return bytes(out)
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest epoch up to ``epoch``, the offset where it ends): what a broker compares last_fetched_epoch with."""
+        """Returns (largest epoch that is not above ``epoch``, the offset where it ends), with which a broker compares
+        last_fetched_epoch."""
         if epoch > self.epoch:
             return -1, -1
         largest, end = -1, self.start

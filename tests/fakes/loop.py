@@ -1,6 +1,6 @@
-"""Tests that are coroutines: each in its own event loop, bounded, and failed by whatever went wrong in a callback.
+"""Runs coroutine tests: each in its own event loop, with a time limit. Errors in callbacks fail the test, too.
 
-A folder's ``conftest.py`` imports ``pytest_pyfunc_call`` from here.
+The ``conftest.py`` of a folder imports ``pytest_pyfunc_call`` from this module.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 TIME_LIMIT_S = 120.0
-"""A test that takes longer hangs. Nothing else depends on time."""
+"""A test that takes longer than this hangs. Nothing else depends on time."""
 LOOK_EVERY_S = 0.002
 
 
 async def until(condition: Callable[[], Any], *, what: str = "") -> None:
-    """Waits until the condition holds; the test's time limit ends a wait in vain."""
+    """Waits until the condition holds. The test's time limit ends a wait that is in vain."""
     try:
         while not condition():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(LOOK_EVERY_S)
@@ -26,7 +26,7 @@ async def until(condition: Callable[[], Any], *, what: str = "") -> None:
 
 
 async def some_turns(count: int = 20) -> None:
-    """Lets the loop run callbacks and sockets: for what should *not* happen."""
+    """Gives callbacks and sockets time to run, before a test checks that something did *not* happen."""
     for _ in range(count):
         await asyncio.sleep(0)
     await asyncio.sleep(LOOK_EVERY_S)
@@ -34,7 +34,7 @@ async def some_turns(count: int = 20) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Runs a coroutine function to its end."""
+    """Runs a coroutine function to its end. Returns None for other functions."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
@@ -43,7 +43,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def _where_tasks_are() -> str:
-    """The stack of every task: what a test that hangs waits for."""
+    """Returns the stacks of all tasks: they show what a test that hangs waits for."""
     out = io.StringIO()
     for task in asyncio.all_tasks():
         task.print_stack(file=out)

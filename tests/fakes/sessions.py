@@ -1,4 +1,4 @@
-"""Fetch sessions of a fake broker (KIP-227), as ``kafka.server.FetchSession`` keeps them."""
+"""Fetch sessions of a fake broker (KIP-227), kept as ``kafka.server.FetchSession`` does."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ LEAST_VERSION = 7
 
 
 class Wanted(NamedTuple):
-    """A partition of a request: its topic's name and id, and what is asked of it."""
+    """A partition of a Fetch request: its topic's name and id, and its fields."""
 
     topic: str | None
     topic_id: Any
@@ -18,22 +18,23 @@ class Wanted(NamedTuple):
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What it is known by."""
+        """Identifies the partition in a session."""
         return (self.topic, self.topic_id, self.asked.partition)
 
 
 @dataclass(slots=True)
 class Session:
-    """What a broker remembers of what one client fetches."""
+    """What a broker remembers of one client's fetches."""
 
     session_id: int
     epoch: int = 1
     members: dict[tuple[Any, ...], Wanted] = field(default_factory=dict)
     told: dict[tuple[Any, ...], tuple[int, int]] = field(default_factory=dict)
-    """The high watermark and log start that each was told last."""
+    """Partition -> the high watermark and the log start in its last response."""
 
     def has_news(self, wanted: Wanted, answer: Any) -> bool:
-        """Whether an incremental answer names the partition. One with records goes to the end."""
+        """Returns True if an incremental response must name the partition. A partition with records moves to the end of
+        the session."""
         told = (answer.high_watermark, answer.log_start_offset)
         if not (
             answer.records
@@ -44,19 +45,19 @@ class Session:
             return False
         self.told[wanted.key] = told
         if answer.error_code:
-            del self.told[wanted.key]  # so that it is named again
+            del self.told[wanted.key]  # so it is named in the next response, too
         if answer.records:
             self.members[wanted.key] = self.members.pop(wanted.key)
         return True
 
 
 def wanted_of(request: Any) -> list[Wanted]:
-    """The partitions that the request names, in its order."""
+    """Returns the partitions of the request, in its order."""
     return [Wanted(topic.topic, topic.topic_id, asked) for topic in request.topics or () for asked in topic.partitions]
 
 
 class Sessions:
-    """Those of one broker. ``slots``: how many it keeps at most; 0: none, so that each request names everything."""
+    """The sessions of one broker. ``slots``: how many it keeps at most; with 0, every request must name everything."""
 
     def __init__(self, slots: int = 1000) -> None:
         self.slots = slots
@@ -64,7 +65,8 @@ class Sessions:
         self._last_id = 0
 
     def open(self, request: Any) -> tuple[int, Session | None, bool]:
-        """The error, the session (None: outside any), and whether the answer names only what is new."""
+        """Returns the error code, the session (None: the request is outside of any), and True if the response has only
+        what is new."""
         if request.version < LEAST_VERSION:
             return 0, None, False
         if request.session_epoch in (0, FINAL_EPOCH):
@@ -92,5 +94,5 @@ class Sessions:
 
 
 def topic_is(forgotten: Any, key: tuple[Any, ...]) -> bool:
-    """Whether a forgotten topic is the one of the key: by name, or from version 13 by id."""
+    """Returns True if a forgotten topic is the one in the key: by name, or by id from version 13 on."""
     return bool(forgotten.topic == key[0] if forgotten.topic else forgotten.topic_id == key[1])

@@ -1,4 +1,4 @@
-"""The internal topic as a list in this process, for relays that run without one."""
+"""An internal topic in memory, for relays that run without a real one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -17,9 +17,11 @@ async def _at_once() -> None:
 
 
 class MemoryState:
-    """A ``Memory``. Those that share ``rows`` see what the others write at their next ``load``.
+    """A ``Memory``. Instances that share ``rows`` see what the others have written at their next ``load``.
 
-    ``exchange``: what a request takes, or the error that it ends with; awaited before anything is read or written."""
+    ``exchange``: stands for a request: it takes time, or raises an error. It is awaited before anything is read or
+    written.
+    """
 
     topic = "mirror-internal.memory"
 
@@ -32,26 +34,26 @@ class MemoryState:
         self._next = 0
 
     async def open(self, *, create: bool = True, replication_factor: int = -1) -> bool:
-        """It is always there."""
+        """Reads the topic, which always exists."""
         await self.load()
         return True
 
     async def look(self, *, replication_factor: int = -1) -> None:
-        """It loses nothing."""
+        """Does nothing: this topic loses nothing."""
 
     async def load(self) -> None:
-        """What others have written since."""
+        """Reads what others have written since."""
         await self._exchange()
         for key, value in self.rows[self._next :]:
             self.ledger.apply(key, value)
         self._next = len(self.rows)
 
     async def put(self, entry: Entry) -> None:
-        """One entry."""
+        """Writes one entry."""
         await self.save([entry])
 
     async def save(self, entries: Iterable[Entry], *, forget: Iterable[bytes] = (), may: May | None = None) -> None:
-        """Entries, and keys that are no more."""
+        """Writes entries, and removes keys."""
         await self._exchange()
         if may is not None and not may():
             raise NotSent("not any more")
@@ -62,6 +64,6 @@ class MemoryState:
         self._next = len(self.rows)
 
     async def claim(self, flow: FlowEntry) -> None:
-        """Whose it is; tests with several flows share it."""
+        """Writes which flow the topic belongs to. Tests with several flows share it, so nothing is refused."""
         if all(one.key() != flow.key() for one in self.ledger.flows):
             await self.put(flow)

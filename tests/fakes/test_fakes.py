@@ -1,4 +1,5 @@
-"""The fake cluster itself: it refuses what brokers refuse, and fails on order, or its users prove nothing."""
+"""Tests of the fake cluster itself: if it did not refuse what brokers refuse, and fail on demand, its users would prove
+nothing."""
 
 import asyncio
 import struct
@@ -37,7 +38,7 @@ def ours(sequence: int, count: int = 1, *, epoch: int = 0) -> bytes:
 
 
 class Client:
-    """A blunt client: kafka-python's frames over a stream."""
+    """A simple client: kafka-python's frames over a stream."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -118,8 +119,8 @@ def test_refused(records: bytes, code: int) -> None:
 
 def test_sequences() -> None:
     """
-    1. The first sequence of an unknown producer may be anything; then they follow each other.
-    2. One of the last five again is answered with its old offset; an older one, other boundaries and a gap are not.
+    1. The first sequence of an unknown producer may be anything; the next ones must follow it.
+    2. A repeat of one of the last five gets its old offset. Older ones, other boundaries and gaps are refused.
     3. A lower epoch is fenced, a higher one begins at 0.
     """
     log = FakeLog()
@@ -142,9 +143,9 @@ def test_sequences_wrap() -> None:
 
 def test_reading() -> None:
     """
-    1. From the batch that holds the offset, cut by bytes.
-    2. An oversize first batch comes whole where that is promised; elsewhere nothing, or a slice if told so.
-    3. Nothing above the high watermark.
+    1. A read begins with the batch that holds the offset, and is cut by bytes.
+    2. An oversize first batch is complete where that is promised. Elsewhere it is left out, or cut with ``slices``.
+    3. Nothing above the high watermark is read.
     """
     log = FakeLog()
     batches = [batch(base=3 * n, count=3) for n in range(3)]
@@ -164,7 +165,7 @@ def test_reading() -> None:
 
 
 async def test_answers_in_every_version() -> None:
-    """What is produced is fetched, in each version that the mirror speaks; ends are told truly to replicas only."""
+    """What is produced can be fetched, in each version that the mirror speaks. Only replicas get the true end."""
     async with FakeCluster() as cluster, client_of(cluster) as client:
         topic = cluster.add_topic("t")
         for version in range(3, 13):
@@ -197,7 +198,7 @@ async def test_fetch_waits_for_data() -> None:
 
 
 async def test_diverging_epoch() -> None:
-    """A log that was truncated tells so to those who had read more of the old epoch."""
+    """A truncated log says so to a client that has read more of the old epoch."""
     async with FakeCluster() as cluster, client_of(cluster) as client:
         cluster.add_topic("t")
         cluster.store("t", 0, *(raw_batch(b"", base_offset=5 * n, leader_epoch=0) for n in range(3)))
@@ -217,7 +218,7 @@ async def test_not_leader_with_hint() -> None:
 
 
 async def test_versions_told() -> None:
-    """It refuses ApiVersions as old brokers do, and advertises what it was told."""
+    """The cluster refuses ApiVersions as old brokers do, and reports the versions that it was given."""
     async with (
         FakeCluster(versions={"ApiVersions": (0, 2), "Produce": (3, 7)}) as cluster,
         client_of(cluster) as client,
@@ -233,8 +234,8 @@ async def test_versions_told() -> None:
 
 async def test_faults_in_order() -> None:
     """
-    1. An error code without effect, an error code with effect, and a throttle, each once and in the order given.
-    2. Then plain answers again.
+    1. An error code without effect, an error code with effect, and a throttle: each is used once, in the given order.
+    2. Then requests are answered normally again.
     """
     async with FakeCluster() as cluster, client_of(cluster) as client:
         cluster.add_topic("t")
@@ -276,7 +277,7 @@ async def test_held_answer() -> None:
 
 
 async def test_unscripted_requests_raise() -> None:
-    """An unknown API, an unknown version and a partition named twice are errors of whoever sent them."""
+    """An unknown API, an unknown version, and a partition that is named twice are errors of the sender."""
 
     async def send(request: bytes) -> None:
         async with FakeCluster() as cluster, client_of(cluster) as client:

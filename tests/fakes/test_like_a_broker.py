@@ -1,4 +1,4 @@
-"""The fake broker answers as the model does, which test_broker_real (tests.simulation) holds against a real broker."""
+"""Compares the fake broker with the model, which test_broker_real (tests.simulation) compares with a real broker."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ STEPS = 60
 
 
 async def played(first_seed: int) -> None:
-    """So many requests to each partition of a fake broker and to its model."""
+    """Sends ``STEPS`` requests for each partition to a fake broker and to its model."""
     async with FakeCluster() as cluster:
         cluster.add_topic(TOPIC, partitions=PARTITIONS)
         unused: Any = None
@@ -23,7 +23,8 @@ async def played(first_seed: int) -> None:
 
 @pytest.mark.parametrize("first_seed", [0, 1_000, 2_000])
 async def test_the_same_answers_and_the_same_log(first_seed: int) -> None:
-    """Data and markers, right and wrong, looks, deletions: the requests that the model and a real broker get."""
+    """Valid and invalid data and markers, looks and deletions: the requests that the model and a real broker get as
+    well."""
     await played(first_seed)
 
 
@@ -45,7 +46,7 @@ _written = FakeLog.write_marker
 
 @pytest.mark.parametrize("wrong", [_never_fenced, _any_epoch, _not_there], ids=lambda wrong: wrong.__name__)
 async def test_another_answer_is_seen(wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fake broker that takes markers otherwise is found."""
+    """The comparison finds a fake broker that handles markers in another way."""
     monkeypatch.setattr(FakeLog, "write_marker", wrong)
     with pytest.raises(AssertionError):
         await played(0)

@@ -1,4 +1,4 @@
-"""The fake broker keeps fetch sessions as a real one does: the same requests, the same partitions in the answers."""
+"""The fake broker keeps fetch sessions as a real one does: the same requests get responses with the same partitions."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,18 +14,18 @@ from tests.fakes.test_fakes import Client, batch
 from tests.net.stage.real import create, records
 
 VERSION = 12
-"""The last one that names topics."""
+"""The last version that has topic names."""
 
 
 class Answered(NamedTuple):
-    """What an answer shows of a session."""
+    """What a response shows of a session."""
 
     error: int
     session_id: int
     named: list[tuple[int, bool]]
-    """Partition, and whether there are records of it."""
+    """The partitions in it, each with True if it has records."""
     refused: bool
-    """Whether there is an error for a partition."""
+    """True if a partition has an error."""
 
 
 class Play:
@@ -37,7 +37,7 @@ class Play:
         self.write = write
 
     async def until_led(self, wanted: dict[int, int]) -> None:
-        """Waits until the broker has heard of what it leads."""
+        """Waits until the broker has heard which partitions it leads."""
         answered = await self.fetch(0, -1, wanted)
         if answered.refused:
             await asyncio.sleep(0.05)
@@ -68,7 +68,7 @@ class Play:
 
 
 async def steps(play: Play) -> list[Any]:
-    """Returns what is named in each step, and the errors; session ids are checked here."""
+    """Returns which partitions each step's response has, or its error. Session ids are checked here."""
     await play.until_led({0: 0, 1: 0, 2: 0})
     first = await play.fetch(0, 0, {0: 0, 1: 0, 2: 0})
     assert first.session_id > 0
@@ -80,13 +80,13 @@ async def steps(play: Play) -> list[Any]:
     seen.append((await play.fetch(kept, 3, {1: 1})).named)
     play.write(1)
     play.write(2)
-    seen.append((await play.fetch(kept, 4, {})).named)  # 1 had data before, and is behind 2 now
+    seen.append((await play.fetch(kept, 4, {})).named)  # partition 1 had data before, so it comes after 2 now
     seen.append((await play.fetch(kept, 5, {1: 2, 2: 1}, [0])).named)
     play.write(0)
     seen.append((await play.fetch(kept, 6, {}, [1])).named)
-    seen.append((await play.fetch(kept, 7, {0: 0, 1: 0}, [1])).named)  # both asked for and forgotten
+    seen.append((await play.fetch(kept, 7, {0: 0, 1: 0}, [1])).named)  # requested and forgotten in the same request
     seen.append((await play.fetch(kept, 8, {0: 77})).named)
-    seen.append((await play.fetch(kept, 9, {})).named)  # an error is named again
+    seen.append((await play.fetch(kept, 9, {})).named)  # an error is named in every response
     seen.append((await play.fetch(kept, 5, {})).error)
     seen.append((await play.fetch(kept + 1, 1, {})).error)
     next_one = await play.fetch(kept, 0, {0: 0})
@@ -117,7 +117,7 @@ EXPECTED = [
 
 
 async def played(port: int, topic: str, write: Callable[[int], None]) -> list[Any]:
-    """``write``: puts a batch of one record into a partition."""
+    """Returns the result of ``steps`` at a broker. ``write``: puts a batch of one record into a partition."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         return await steps(Play(Client(reader, writer), topic, write))

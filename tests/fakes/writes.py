@@ -1,4 +1,4 @@
-"""What the fake broker answers to what changes a log, one function per kind of request."""
+"""Responses of the fake broker to requests that change a log: one function for each kind of request."""
 
 import time
 from typing import Any
@@ -13,7 +13,7 @@ from tests.fakes.faults import Fault
 
 @handles("Produce")
 async def produce(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
-    """Appends what a real broker would; a partition that is named twice is a bug of the sender."""
+    """Appends what a real broker would. A partition that is named twice is a bug of the sender."""
     assert request.acks == -1, f"acks={request.acks}"
     topic_class = ProduceResponse.TopicProduceResponse
     one = topic_class.PartitionProduceResponse
@@ -33,7 +33,7 @@ async def produce(cluster: FakeCluster, broker: FakeBroker, request: Any, fault:
             code, base, leader = _produced(cluster, broker, topic, data, request, fault, nodes, append_time)
             log_start = topic.logs[data.index].start if topic and not code else -1
             if topic is not None and not code and base + 1 <= ends:
-                append_time = topic.logs[data.index].newest_ms(base)  # of a repeat, as real brokers answer
+                append_time = topic.logs[data.index].newest_ms(base)  # a repeat, as real brokers answer
             answers.append(
                 one(
                     index=data.index,
@@ -63,7 +63,7 @@ def _produced(
     nodes: dict[int, Any],
     append_time: int | None,
 ) -> tuple[int, int, Any]:
-    """(error code, base offset, the leader's hint) for one partition."""
+    """Returns (error code, base offset, the hint at the leader) for one partition."""
     hit = hits(fault, topic, data.index)
     if hit and not fault.effect:
         return fault.error, -1, None
@@ -86,7 +86,7 @@ def _produced(
 
 @handles("WriteTxnMarkers")
 async def write_txn_markers(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
-    """An offset for each marker that is not refused; as with Produce, an error may come although it was written."""
+    """Appends each marker that is not refused. As with Produce, an error may be returned although it was written."""
     result = WriteTxnMarkersResponse.WritableTxnMarkerResult
     topic_class = result.WritableTxnMarkerTopicResult
     one = topic_class.WritableTxnMarkerPartitionResult
@@ -114,7 +114,7 @@ async def write_txn_markers(cluster: FakeCluster, broker: FakeBroker, request: A
 
 @handles("DeleteRecords")
 async def delete_records(cluster: FakeCluster, broker: FakeBroker, request: Any, fault: Fault) -> Any:
-    """Moves the log's start, up to the high watermark."""
+    """Moves the log's start, at most to the high watermark."""
     topic_class = DeleteRecordsResponse.DeleteRecordsTopicResult
     one = topic_class.DeleteRecordsPartitionResult
     topics = []

@@ -8,7 +8,7 @@ not explain remains a finding.
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from operator import itemgetter
@@ -27,6 +27,7 @@ ADDS = frozenset({Kind.DUPLICATE, Kind.EXTRA, Kind.MISROUTED, Kind.OVERFILLED, K
 """Findings about offsets of the destination that the source does not have."""
 REPLACES = frozenset({Kind.CORRUPT, Kind.VALUE_CHANGED, Kind.HEADER_CHANGED, Kind.MOVED})
 """Findings about offsets that one side has in place of the other's."""
+BEYOND = "the other log ends before, and this was not looked at batch by batch"
 MOST_MOVED = 100
 """If a partition has more moved runs than this, a run is not considered as the cause of another one."""
 
@@ -39,7 +40,7 @@ class Told(NamedTuple):
     shift: int
 
 
-def told_once(found: Iterable[Finding], known: Bounds, holes: Iterable[Hole] = ()) -> Told:
+def told_once(found: Iterable[Finding], known: Bounds, holes: Iterable[Hole] = (), *, ended: bool = True) -> Told:
     """Folds findings that only follow from others into those others.
 
     Args:
@@ -48,13 +49,16 @@ def told_once(found: Iterable[Finding], known: Bounds, holes: Iterable[Hole] = (
         known: the partition's bounds. If the logs' ends differ by exactly what was lost and added, the ends are as they
             should be.
         holes: the source's holes; findings before and after a hole are neighbours.
+        ended: both logs were examined to their ends. Otherwise, the offsets that one log has behind the other's end are
+            told as well, and so are those in front of batches that were found to be moved there.
     """
     holes = list(holes)
-    findings = joined(_displaced(found), holes)
+    found = list(found)
+    findings = joined(_displaced([*found, *(() if ended else _unseen(found, known))]), holes)
     runs = sorted((one for one in findings if one.kind is Kind.MOVED), key=lambda one: -_span(one.source).offsets)
     rest = [one for one in findings if one.kind is not Kind.MOVED]
     spans = merged(Span(hole.start, hole.end) for hole in holes)
-    ended = _ended(rest, runs, known, spans)
+    shift = _ended(rest, runs, known, spans)
     behind: dict[int, list[Finding]] = defaultdict(list)
     few = len(runs) <= MOST_MOVED
     causes = [*rest, *runs] if few else rest
@@ -70,7 +74,7 @@ def told_once(found: Iterable[Finding], known: Bounds, holes: Iterable[Hole] = (
         behind[id(cause)].append(run)
     folded = {id(run) for some in behind.values() for run in some}
     kept = [_with(one, _all_behind(one, behind)) for one in findings if id(one) not in folded]
-    return Told(kept, ended)
+    return Told(kept, shift)
 
 
 def _span(span: Span | None) -> Span:
@@ -194,8 +198,40 @@ def _ended(rest: Sequence[Finding], runs: Sequence[Finding], known: Bounds, hole
     last = max(runs, key=lambda run: _span(run.destination).end, default=None)
     if last is None:
         return 0
-    touches = _span(last.source).end >= known.source.end or _span(last.destination).end >= known.destination.end
-    return _shift(last) if touches else 0
+    return _shift(last) if _touches(last, rest, known) else 0
+
+
+def _touches(run: Finding, others: Iterable[Finding], known: Bounds) -> bool:
+    """Returns True if a run reaches to one log's end, or what is told of the destination behind it does."""
+    at = _span(run.destination).end
+    for span in sorted(one.destination for one in others if one.destination):
+        at = max(at, span.end) if span.start <= at else at
+    return _span(run.source).end >= known.source.end or at >= known.destination.end
+
+
+def _unseen(found: Sequence[Finding], known: Bounds) -> Iterator[Finding]:
+    """Yields findings for what one log has behind the other log's end, in front of batches that were moved by as much.
+    It was not read: such batches are found by a search."""
+    moved = [one for one in found if one.kind is Kind.MOVED]
+    last = max(moved, key=lambda one: _span(one.destination).end, default=None)
+    if last is None or not _touches(last, found, known):
+        return
+    end, is_source = known.audited.end, known.source.end > known.audited.end
+    told = sorted(
+        ((span, one) for one in found if (span := one.source if is_source else one.destination)),
+        key=itemgetter(0),
+    )
+    at, shift = end, 0
+    for span, one in told:
+        if one.kind is Kind.MOVED:
+            if span.start > at and _shift(one) != shift:
+                here, there = (Span(at, span.start), None) if is_source else (None, Span(at, span.start))
+                yield Finding(
+                    kind=Kind.MISSING if here else Kind.EXTRA, topic=known.topic, partition=known.partition,
+                    source=here, destination=there, batches=0, records=0, detail=BEYOND,
+                )  # fmt: skip
+            shift = _shift(one)
+        at = max(at, span.end)
 
 
 def _all_behind(one: Finding, behind: dict[int, list[Finding]]) -> list[Finding]:

@@ -45,7 +45,7 @@ class Scene:
     destination after the audited offsets. ``holes``, ``markers``, ``odd`` and ``equal`` are those of ``Pairs``.
     ``looked``: the offsets that were examined batch by batch. ``cleaned``: the sides on which a log cleaner works.
     ``opened``: the records that differ in the batches that were opened; None if none were. ``mistimed``: for each
-    opened batch of the destination whose max timestamp is not that of its records, the offset of its first record.
+    opened batch of the destination whose max timestamp is not that of its records, the offset of its last record.
     ``mapped``: what the destination has between batches is unknown. ``shift``: the offsets of the destination's rows,
     markers and odd offsets are lower by this number than they are in its log. ``by_record``: a row is a record of a
     batch that was opened. ``ended``: both logs were examined to their ends, so that everything that is missing there is

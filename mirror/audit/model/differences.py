@@ -14,7 +14,7 @@ class RecordDifference(NamedTuple):
     ``excused``: the other side's log cleaner may have removed the record (``by_record`` has the rules). ``size``: bytes
     of its key, value and headers. ``digests``: those of the source's and the destination's record; empty where that
     side has none, or where they were not asked for. ``mistimed``: no difference of the record, which may be the same:
-    at the destination, it is the first record of a batch whose max timestamp is not that of its newest record.
+    at the destination, it is the last record of a batch whose max timestamp is not that of its records.
     """
 
     offset: int

@@ -40,7 +40,7 @@ class RecordRow(NamedTuple):
 
     ``key``: the digest of its key in hex, or None without a key. ``size``: bytes of key, value and headers. ``whole``:
     False if the row stands for a batch that cannot be opened; then only the offset and ``sealed`` have a meaning.
-    ``mistimed``: it is the first record of a batch whose max timestamp is not that of its newest record. ``sealed``:
+    ``mistimed``: it is the last record of a batch whose max timestamp is not that of its records. ``sealed``:
     the batch cannot be opened although its checksum is right, so both sides may have the same batch.
     """
 

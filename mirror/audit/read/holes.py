@@ -240,10 +240,12 @@ def _aborted(
             kind = marker_kind(_bytes(body, places[index]))
             witness.marker(producer, base, kind, listed=producer in current)
             current.discard(producer)
-        elif producer in current:
+            continue
+        listed = producer in current
+        if listed:
             found.append(index)
-        elif producer not in witness.due and _is_intact(body, places, headers, index):
+        if producer not in (witness.undone if listed else witness.due) and _is_intact(body, places, headers, index):
             # Only intact batches count here: a flipped bit in the producer id would make it another producer's data,
             # and that producer's marker would seem to contradict the list.
-            witness.data(producer, base)
+            witness.data(producer, base, listed=listed)
     return found

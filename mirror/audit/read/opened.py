@@ -7,7 +7,7 @@ one by one, and removed ones can only be excused, for example by a later record 
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,8 @@ def opened_rows(
             rows.append(RecordRow(base, whole=False, sealed=True))
         else:
             if rows and newest != header.max_timestamp:
-                rows[0] = rows[0]._replace(mistimed=True)
+                # Not the first one: that may stand before the audited offsets, of which alone anything is told.
+                rows[-1] = rows[-1]._replace(mistimed=True)
         yield from rows
 
 
@@ -75,6 +76,12 @@ def _row(record: PlacedRecord, digest: Digester) -> RecordRow:
     key = None if found.key is None else digest(memoryview(found.key)).hex()
     whole = _FRONT.pack(record.timestamp, record.attributes) + record.content
     return RecordRow(record.offset, key, found.tombstone, found.size, digest(memoryview(whole)))
+
+
+def unopened_within(rows: Iterable[RecordRow], start: int) -> list[RecordRow]:
+    """Returns these rows. Those of batches that cannot be opened, and begin before ``start``, are put there: nothing is
+    told of what lies before it, and none of their records may seem to be gone."""
+    return [row if row.whole else row._replace(offset=max(row.offset, start)) for row in rows]
 
 
 def as_units(block: Block, wanted: Span) -> Block:

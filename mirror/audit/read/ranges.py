@@ -115,15 +115,15 @@ class RangeCoverage:
     destination offsets of the first batches of the flow that are not in the map, and ``unlisted`` counts the further
     ones. ``next_offset`` is where reading stopped; the range was read to its end if the two are equal. ``broken`` is
     the reason why the log could not be read further: its bytes or, if ``unreadable``, a broker that returns none.
-    ``due``, ``ended`` and ``unexplained`` are those of the range's ``Witness``. ``log_start``: the log's current start,
-    if it is after the range's start; the offsets before it were deleted before they could be read. ``batches`` and
-    ``bytes`` count what the log holds, ``rows`` and ``row_bytes`` the rows for Spark; they are equal where no records
-    are compared by themselves. ``old``: the runs of messages of old formats, as ``OldSpan``. ``spoiled``: the reasons
-    why records cannot be read, for the first such batches and messages. ``damaged``: the number of batches and messages
-    with a wrong checksum, or that cannot be opened. ``stamped``: the number of batches of records with the time of
-    their append. ``begins_before`` and ``ends_behind``: a batch of the range begins before it, or ends behind it; all
-    of its records count. ``content``: what identifies all batches (``Chunks.content``), in hex; empty where rows are
-    not chunks.
+    ``due``, ``ended``, ``unexplained``, ``undone`` and ``commits`` are those of the range's ``Witness``. ``log_start``:
+    the log's current start, if it is after the range's start; the offsets before it were deleted before they could be
+    read. ``batches`` and ``bytes`` count what the log holds, ``rows`` and ``row_bytes`` the rows for Spark; they are
+    equal where no records are compared by themselves. ``old``: the runs of messages of old formats, as ``OldSpan``.
+    ``spoiled``: the reasons why records cannot be read, for the first such batches and messages. ``damaged``: the
+    number of batches and messages with a wrong checksum, or that cannot be opened. ``stamped``: the number of batches
+    of records with the time of their append. ``begins_before`` and ``ends_behind``: a batch of the range begins before
+    it, or ends behind it; all of its records count. ``content``: what identifies all batches (``Chunks.content``), in
+    hex; empty where rows are not chunks.
     """
 
     batches: int = 0
@@ -147,6 +147,8 @@ class RangeCoverage:
     due: list[int] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
     unexplained: list[tuple[int, int]] = field(default_factory=list)
+    undone: list[int] = field(default_factory=list)
+    commits: list[tuple[int, int]] = field(default_factory=list)
     log_start: int | None = None
     old: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     spoiled: list[str] = field(default_factory=list)
@@ -214,7 +216,7 @@ class RangeCoverage:
     @property
     def witness(self) -> Witness:
         """The witness of the range, as it was after the last response."""
-        return Witness(0, set(self.due), set(self.ended), dict(self.unexplained))
+        return Witness(0, set(self.due), set(self.ended), dict(self.unexplained), set(self.undone), dict(self.commits))
 
     def become(self, other: Self, shift: int) -> None:
         """Takes all values of ``other``, with the offsets among them increased by ``shift``. (Not those of markers and

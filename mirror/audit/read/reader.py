@@ -208,6 +208,7 @@ class Reader:
             coverage.take(piece)
             coverage.due, coverage.ended = sorted(witness.due), sorted(witness.ended)
             coverage.unexplained = list(witness.unexplained.items())
+            coverage.undone, coverage.commits = sorted(witness.undone), list(witness.commits.items())
             if block is not None:
                 coverage.damaged += int((~block.crc_ok).sum())
                 yield block

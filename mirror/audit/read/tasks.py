@@ -5,7 +5,7 @@ from typing import Any
 
 from mirror.audit.model.places import Side, Span
 from mirror.audit.prepare.plan import Range, Task
-from mirror.audit.read.opened import as_units, record_rows
+from mirror.audit.read.opened import as_units, record_rows, unopened_within
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.read.reader import Reader
 from mirror.audit.read.rows import Block, Chunks, Runs, batch_rows, coverage_row, gathered
@@ -52,7 +52,7 @@ async def _rows(options: SourceOptions, task: Task) -> AsyncGenerator[Any, None]
             elif options.rows == RECORDS:
                 async for block in blocks:
                     if block.records:
-                        yield record_rows(*name, block.records)
+                        yield record_rows(*name, unopened_within(block.records, wanted.start))
             else:
                 runs = Runs(odd)
                 async for block in blocks:

@@ -13,10 +13,10 @@ next copy is searched for inside of the same original.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
+from mirror.offsetmap.compare.kept import KeptOriginals
 from mirror.offsetmap.compare.looks import ComparedBatch, Fit, Gap, fit
 from mirror.offsetmap.compare.paths import Found, Path, Step, put, without
 from mirror.offsetmap.compare.pieces import STEPS, Rows, rows_of, spots
@@ -30,10 +30,6 @@ LEAD = 16
 """A way that has matched so many whole batches more than another way is the right one: that is no coincidence."""
 MOST_LEFT_OUT = 10_000
 """Maximum number of consecutive originals without a copy that are passed over."""
-MOST_KEPT = 16 << 20
-"""Maximum number of bytes of originals that are kept so that they can be opened. Of earlier ones, only the digests are
-kept."""
-
 
 _State = tuple[tuple[int, int], int, int, int, int, tuple[int, ...]]
 """A state of passing over missing copies: place, used, begun and whole of the path, the number of offsets that are left
@@ -106,27 +102,17 @@ class Alignment:
         self._unread: int | None = None
         """The lowest index at which an original was needed to match a copy, or to pass over a missing one, and could
         not be read: it may be the right one."""
-        self._fetch = fetch
         self._last_gaps = gaps
         self._accept_gap = accept_gap
         self._known_epoch = known_epoch
         self._opening = opening or asyncio.Lock()
         self._may_be_cut = may_be_cut
-        self._rows: dict[int, Rows | None] = {}
-        """The records of originals that were searched for pieces, by index."""
+        self._kept = KeptOriginals(fetch, self._opening, begins=source_offset)
         self._begins_at = source_offset
         self._begins_inside: int | None = None
         """The offset inside of the first original at which the comparison begins; None: no original was read yet."""
         self._deleted = max(0, source_start - source_offset)
         self._copies = 0
-        self._originals: deque[ComparedBatch] = deque()
-        self._first = 0
-        """Index of the first original that is kept."""
-        self._ends = source_offset
-        """The end offset of the original before that one."""
-        self._kept_from = 0
-        """Index of the first original whose records are kept."""
-        self._kept_bytes = 0
         self._paths = [Path()]
 
     async def next(self) -> ComparedBatch | None:
@@ -180,7 +166,7 @@ class Alignment:
 
     async def _match(self, found: Found, fits: dict[int, Fit], path: Path, at: int, copy: ComparedBatch) -> Fit:
         """Adds the way in which the copy belongs to this original, if it fits. ``fits``: known results, by original."""
-        original = self._originals[at - self._first]
+        original = self._kept.at(at)
         if at not in fits:
             fits[at] = await fit(original, copy, self._opening)
         if fits[at] is not Fit.NONE:
@@ -196,7 +182,7 @@ class Alignment:
         """Adds the ways in which the copy is the next piece of the path's original."""
         if copy.batch.length > original.length - path.inside:
             return
-        mine, rows = await copy.rows(self._opening), await self._opened(path.at)
+        mine, rows = await copy.rows(self._opening), await self._kept.open(path.at)
         if rows is not None and not copy.batch.timed:
             async with self._opening:
                 rows = await rows_of(original, timed=False)
@@ -304,7 +290,7 @@ class Alignment:
         offsets = original.length - path.inside
         if original.header.is_dense:
             places, records = [path.inside + left] if left <= offsets else [], offsets
-        elif (rows := await self._opened(path.at)) is not None:
+        elif (rows := await self._kept.open(path.at)) is not None:
             places, records = rows.places(path.inside, original.length, left), rows.left(path.inside)
         else:
             return []
@@ -344,8 +330,9 @@ class Alignment:
         unsure = any(path.place < best.sure_from for path in paths)
         if len(equal) > 1 or unsure or (self._deleted and len({path.begun for path in paths}) > 1):
             if not self._accept_gap:
-                begins = f"the source begins at {self._ends + self._deleted}, and " if self._deleted else ""
-                raise Ambiguous(f"{begins}what was copied from {self._ends} on fits its batches in {len(paths)} places")
+                begins = f"the source begins at {self._kept.ends + self._deleted}, and " if self._deleted else ""
+                where = f"what was copied from {self._kept.ends} on fits its batches in {len(paths)} places"
+                raise Ambiguous(begins + where)
             best = min(paths, key=lambda path: (path.place, path.used))
         runs, lost = [], []
         step = best.steps
@@ -356,13 +343,11 @@ class Alignment:
                 lost.append(step.lost)
             step = step.before
         self._paths = [replace(best, steps=None)]
-        self._forget()
-        while self._first < best.at:
-            original = self._originals.popleft()
-            self._ends, self.source_epoch = original.header.next_offset, original.header.leader_epoch
-            self._first += 1
+        self._kept.forget(best.at)
+        for original in self._kept.drop_before(best.at):
+            self.source_epoch = original.header.leader_epoch
         if best.inside and best.inside != self._begins_inside:
-            self.source_epoch = self._originals[0].header.leader_epoch
+            self.source_epoch = self._kept.at(best.at).header.leader_epoch
         self.passed = self._copies - best.matched
         self.unshown = best.unshown
         self.source_offset = self._behind(best)
@@ -386,17 +371,16 @@ class Alignment:
         """Returns True if more of the source can be read now than when ``ended`` became True; if it is not True, than
         has been read."""
         await self._begin()
-        at = self._first + len(self._originals) if self._unread is None else self._unread
-        return at < self._first or await self._original(at) is not None
+        at = self._kept.end if self._unread is None else self._unread
+        return at < self._kept.first or await self._original(at) is not None
 
     @property
     def certain(self) -> int:
         """The source offset that all ways have reached."""
         at, inside = min(path.place for path in self._paths)
-        at -= self._first
         if inside:
-            return self._originals[at].header.base_offset + inside
-        return self._originals[at - 1].header.next_offset if at else self._ends
+            return self._kept.at(at).header.base_offset + inside
+        return self._kept.at(at - 1).header.next_offset if at > self._kept.first else self._kept.ends
 
     async def left_of(self, epoch: int, most: int) -> int:
         """Returns how many offsets from ``certain`` on belong, or belonged, to originals of this leader epoch or of
@@ -415,25 +399,16 @@ class Alignment:
 
     async def _begin(self) -> None:
         """Determines where in the first original the comparison begins, once that original can be read."""
-        if self._begins_inside is None and (first := await self._read(self._first)) is not None:
+        if self._begins_inside is None and (first := await self._kept.read(self._kept.first)) is not None:
             self._begins_inside = max(0, self._begins_at - first.header.base_offset)
             self._paths = [replace(path, inside=self._begins_inside) for path in self._paths]
 
     async def _onward(self, path: Path) -> list[Path]:
         """Returns the path; and also the path behind its original, if no record of that original is left."""
-        rows = await self._opened(path.at) if path.inside else None
+        rows = await self._kept.open(path.at) if path.inside else None
         if rows is None or rows.left(path.inside):
             return [path]
         return [path, replace(path, at=path.at + 1, inside=0, used=0)]
-
-    async def _opened(self, at: int) -> Rows | None:
-        """Returns the records of an original; None if they are no longer kept, or cannot be read."""
-        if at not in self._rows:
-            original = await self._original(at)
-            assert original is not None
-            async with self._opening:
-                self._rows[at] = await rows_of(original)
-        return self._rows[at]
 
     async def _sought(self, at: int) -> ComparedBatch | None:
         """Returns the original with this index as a candidate for a copy. Notes the index if it cannot be read."""
@@ -445,27 +420,18 @@ class Alignment:
     async def _original(self, at: int) -> ComparedBatch | None:
         """Returns the original with this index; None if it cannot be read, or if the first original could not be read
         when this call began: then it is not known yet where in it the comparison begins."""
-        return await self._read(at) if self._begins_inside is not None else None
-
-    async def _read(self, at: int) -> ComparedBatch | None:
-        while at >= self._first + len(self._originals):
-            original = await self._fetch()
-            if original is None:
-                return None
-            self._originals.append(original)
-            self._kept_bytes += len(original.records or b"")
-        return self._originals[at - self._first]
+        return await self._kept.read(at) if self._begins_inside is not None else None
 
     def _behind(self, path: Path) -> int:
         """Returns the source offset at which the path's next original is due: behind the offsets that the path has
         passed over, wherever these are."""
         used, deleted = path.used, self._deleted_before(path)
         if used <= deleted and (not path.inside or path.place == (0, self._begins_inside)):
-            return self._ends + used
+            return self._kept.ends + used
         used -= deleted
         if path.inside:
-            return self._originals[0].header.base_offset + path.inside + used
-        for gap in self._originals[0].gaps if self._originals else self._last_gaps():
+            return self._kept.at(path.at).header.base_offset + path.inside + used
+        for gap in self._kept.at(path.at).gaps if path.at < self._kept.end else self._last_gaps():
             if used <= gap.offsets:
                 return gap.behind(used)
             used -= gap.offsets
@@ -479,7 +445,7 @@ class Alignment:
             return room + sum(gap.offsets for gap in self._last_gaps())
         if not path.inside:
             return room + original.room
-        rows = self._rows.get(path.at)
+        rows = self._kept.rows(path.at)
         begins = rows.next(path.inside) if rows is not None else path.inside
         return room + (original.length if begins is None else begins) - path.inside
 
@@ -500,18 +466,7 @@ class Alignment:
         if len(paths) > MOST_PATHS:
             raise Ambiguous(f"what was copied from source offset {self.certain} on fits in too many places")
         self._paths = paths
-        self._forget()
-
-    def _forget(self) -> None:
-        """Drops the records of originals that all ways have passed, and of the oldest ones if too many bytes are
-        kept."""
-        behind, end = min(path.at for path in self._paths), self._first + len(self._originals)
-        self._rows = {at: rows for at, rows in self._rows.items() if at >= behind}
-        while self._kept_from < end and (self._kept_from < behind or self._kept_bytes > MOST_KEPT):
-            at = self._kept_from - self._first
-            self._kept_bytes -= len(self._originals[at].records or b"")
-            self._originals[at] = self._originals[at]._replace(records=None)
-            self._kept_from += 1
+        self._kept.forget(min(path.at for path in paths))
 
 
 class _Cut:

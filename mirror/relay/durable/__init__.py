@@ -1,1 +1,1 @@
-"""Keeps what outlives every process: writes it to the internal topic, and checks it against the clusters."""
+"""Keeps the state that outlives every process: writes it to the internal topic, and checks it against the clusters."""

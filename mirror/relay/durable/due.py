@@ -1,13 +1,13 @@
-"""Notes from which offset on records were due when a partition halted.
+"""Writes notes of what was due: the offset from which records were still to be copied when a partition halted.
 
-As long as the destination has the partition's copy, a source that deletes due records meanwhile halts it once more. If
-nothing was copied yet, or the destination topic is recreated, the copy begins where the source begins by then, and
-nothing would show what was due before that. So a note in the internal topic does.
+As long as the destination has the partition's copy, a source that deletes due records meanwhile halts the partition
+again. If nothing was copied yet, or the destination topic is recreated, the copy begins where the source begins by
+then. In that case only the note in the internal topic shows what was due before that.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 
 from mirror.net.backoff import Backoff
@@ -15,7 +15,9 @@ from mirror.net.cluster import Cluster
 from mirror.net.errors import NetworkError, NotSent
 from mirror.net.logs.log import PartitionLog
 from mirror.net.metadata import Topic, no_leader
-from mirror.offsetmap.entries.pins import HALTED, LastCopied, Note
+from mirror.offsetmap.entries.entry import Entry
+from mirror.offsetmap.entries.passed import PassedOverOffsets
+from mirror.offsetmap.entries.pins import HALTED, KeptHalt, LastCopied, Note
 from mirror.offsetmap.fields import TopicIds, id_text, ids_differ, same_ids
 from mirror.offsetmap.internal.memory import May, Memory
 from mirror.records.header import NO_LEADER_EPOCH
@@ -27,16 +29,19 @@ from mirror.relay.partition.phases import Phase
 from mirror.relay.settings import RelaySettings
 
 UNSENT_TRIES = 3
-"""After as many tries in a row that ended before anything was sent, the answer to whether it may be written counts from
-when it came, not from when it was asked for: a slow coordinator would have it that the halt is never written."""
+"""After this many consecutive attempts that ended before anything was sent, the answer of ``may_tell`` counts from its
+arrival, not from the question. With a slow coordinator, the halt would otherwise never be written."""
+
+ANSWER_S = 5.0
+"""Seconds within which the coordinator has to name the owner of a partition, where other work waits for that."""
 
 MayTell = Callable[[Partition], Awaitable[bool]]
-"""Returns True if what a worker knows of a partition that has halted may be written down: see ``Owners.may_tell``."""
+"""Returns True if what this worker knows of a halted partition may be written down; see ``Owners.may_tell``."""
 
 
 class Due:
-    """Keeps the notes of all partitions of a process. A note is about the source's topic: the destination topic into
-    which it would have been copied does not matter."""
+    """Keeps the notes of what was due for all partitions of a process. A note is about the source topic; it counts
+    whichever destination topic the records would have gone to."""
 
     def __init__(
         self, state: Memory, skips: Skips, *, source: Cluster, destination: Cluster, settings: RelaySettings
@@ -49,12 +54,12 @@ class Due:
         self._noting: dict[Partition, Halted] = {}
 
     def at_halt(self, partition: Partition) -> int:
-        """Returns the offset from which on records were due; -1: nothing is noted of the current source topic."""
+        """Returns the offset from which records were due; -1 if there is no note about the current source topic."""
         note = self.note(partition)
         return -1 if note is None else note.copied.offset
 
     def note(self, partition: Partition) -> Note | None:
-        """Returns the note that is written down of the current source topic."""
+        """Returns the note about the current source topic; None if there is none."""
         source = self._source.topics.get(partition.topic)
         if source is None:
             return None
@@ -62,7 +67,8 @@ class Due:
         return note if note is not None and not ids_differ(note.source_id, id_text(source.topic_id)) else None
 
     async def now(self, partition: Partition) -> list[Note]:
-        """Returns the note of a partition that halts now; an empty list if there is nothing new to be noted.
+        """Returns the note of a partition that halts now. An empty list: the source topic is not known, or there is
+        nothing new to note.
 
         Raises:
             NetworkError: the source cannot be asked now.
@@ -82,22 +88,26 @@ class Due:
         return [_note(partition, source_id, destination_id, due)]
 
     async def _start(self, partition: Partition, source: Topic) -> int:
-        """Returns where the source begins."""
+        """Returns the first offset that the source has.
+
+        Raises:
+            NetworkError: the partition has no leader, or the leader cannot be asked.
+        """
         leader = self._source.leader(partition.topic, partition.index)
         if leader is None:
             raise no_leader(self._source.name, partition.topic, partition.index, source)
         return await PartitionLog(self._source, source, partition.index, leader).start()
 
     def _begins(self, partition: Partition) -> int:
-        """Returns the offset before which nothing is copied (``start.from``), if it has halted before that was
-        decided."""
+        """Returns the offset at which the copy begins (``start.from``); 0 if that was not decided for the current
+        source topic. A partition may halt before it is decided: then its note may name a lower offset."""
         source = self._source.topics.get(partition.topic)
         source_id = id_text(source.topic_id) if source is not None else None
         starting = self._state.ledger.starting(partition.subject, source_id)
         return starting.offset if starting is not None else 0
 
     async def write_down(self, partition: Partition, halted: Halted, may_tell: MayTell) -> None:
-        """Notes what is due now, however long it takes, as long as the partition has halted for this reason, and no
+        """Notes what is due now. Tries until it succeeds, as long as the partition is halted for this reason and no
         other worker has it. ``may_tell``: see ``persistently``."""
         if self._noting.get(partition) is halted:
             return
@@ -122,22 +132,32 @@ class Due:
             if self._noting.get(partition) is halted:
                 del self._noting[partition]
 
-    async def settle(self, partitions: Iterable[Partition]) -> None:
-        """Removes notes of earlier halts once something behind them was copied.
+    async def settle(self, partitions: Iterable[Partition], owns: MayTell) -> None:
+        """Removes the notes of earlier halts once something behind them was copied.
+
+        Args:
+            partitions: the partitions to check.
+            owns: see ``Owners.owns``. The notes of a partition that another worker owns are kept: that worker may copy
+                into another destination topic, and may have halted at a lower offset.
 
         Raises:
-            NetworkError: it is not certain that they are gone; the next call removes them all.
+            NetworkError, TimeoutError: it is not certain that they were removed. The next call tries again.
         """
-        passed = [
-            note.key()
+        passed = {
+            each: note
             for each in partitions
             if (note := self.note(each)) is not None and each.queue.acknowledged > note.copied.offset
-        ]
-        if passed:
-            await self._state.save((), forget=passed)
+        }
+        async with asyncio.timeout(ANSWER_S):
+            ours = await asyncio.gather(*map(owns, passed))
+        await take_away(
+            self._state,
+            [note for note, is_ours in zip(passed.values(), ours, strict=True) if is_ours],
+            fresh_s=self._settings.fresh_s,
+        )
 
     async def overtaken(self, partition: Partition, upto: int) -> None:
-        """Writes down as skipped what was due before offset ``upto``, at which the copy begins. Call it before that.
+        """Writes down as skipped what was due before offset ``upto``. Must be called before the copy begins there.
 
         Raises:
             NetworkError: it is not certain that it was written.
@@ -150,7 +170,7 @@ class Due:
         partition.claim.overtaken.append((due, upto))
 
     def ids(self, partition: Partition) -> TopicIds:
-        """Returns the current ids of the source and destination topic."""
+        """Returns the current ids of the source and destination topic; None for an id that is not known."""
         here = self._source.topics.get(partition.topic)
         there = self._destination.topics.get(partition.destination)
         return (
@@ -159,15 +179,16 @@ class Due:
         )
 
     def _is_located(self, partition: Partition) -> bool:
-        """Returns True if the process has found a position in the current topics."""
+        """Returns True if this process has found a position in the current topics."""
         ids, claim = self.ids(partition), partition.claim
         known = id_text(claim.source_id), id_text(claim.destination_id)
-        # What is not known of a topic is no other topic, but then the position may be the one that a commit tells of.
+        # An unknown id does not stand for another topic. But without ids, the position may come from a commit of the
+        # group only, so the partition must have been located here as well.
         return ids == known or (claim.destination_leader >= 0 and same_ids(ids, known))
 
     def _copied_to(self, partition: Partition) -> int:
-        """Returns the offset up to which the current source topic was copied into the current destination topic, by
-        what is written down; -1: nothing says that any of it was."""
+        """Returns the offset up to which the current source topic was copied into the current destination topic,
+        according to the internal topic and the group; -1 if neither says so."""
         ids, committed, ledger = self.ids(partition), partition.claim.committed, self._state.ledger
         if self._settings.mapped:
             checkpoint = ledger.checkpoint(partition.subject)
@@ -187,6 +208,33 @@ class Due:
         return max((one.offset for one in copied if one.digest), default=-1)
 
 
+Written = KeptHalt | Note | PassedOverOffsets
+
+
+async def take_away(state: Memory, seen: Collection[Written], *others: Entry, fresh_s: float) -> None:
+    """Removes entries whose keys other owners write as well, if they are still as they were seen. A later owner may
+    have replaced them since.
+
+    Args:
+        state: the internal topic. It is read first.
+        seen: the entries to remove.
+        others: entries to write with that.
+        fresh_s: for how many seconds after that read the write may be sent. A write that fails is not repeated.
+
+    Raises:
+        NotSent: the write had to wait for others longer than that.
+        NetworkError: it is not certain that it was written.
+    """
+    if not seen and not others:
+        return
+    read_at = since_boot()
+    await state.load()
+    known = {each.key(): each for each in state.ledger.about({each.subject for each in seen})}
+    forget = [each.key() for each in seen if known.get(each.key()) == each]
+    if forget or others:
+        await state.save(others, forget=forget, may=lambda: since_boot() - read_at <= fresh_s)
+
+
 async def persistently(
     attempt: Callable[[May], Awaitable[None]],
     settings: RelaySettings,
@@ -196,35 +244,43 @@ async def persistently(
     may_tell: MayTell,
     between: Callable[[], Awaitable[object]] | None = None,
 ) -> None:
-    """Tries until it succeeds, with growing pauses, as long as the partition has halted for this reason.
+    """Calls ``attempt`` until it succeeds, with growing pauses, as long as the partition is halted for this reason.
 
     Args:
-        attempt: writes down something of this halt, as long as it may (``InternalTopic.save``).
-        settings: the flow's.
-        partition: the one that has halted.
+        attempt: writes down something about this halt, as long as it may (``InternalTopic.save``).
+        settings: the flow's settings.
+        partition: the halted partition.
         halted: the reason.
-        may_tell: returns False if another worker has the partition by now: an operator may have resumed it there.
-            Asked before each try but the first, and before that as well if the partition was let go. The answer holds
-            for ``RelaySettings.fresh_s`` from when it was asked for (``UNSENT_TRIES``), and not beyond the moment at
-            which the partition is let go.
-        between: called before each try but the first.
+        may_tell: returns False if another worker has the partition by now, where an operator may have resumed it. It is
+            asked before each attempt. Its answer counts for ``RelaySettings.fresh_s`` from the question (but see
+            ``UNSENT_TRIES``), and not after the partition is let go. If the coordinator does not answer within
+            ``ANSWER_S``, the first attempt is made without an answer, unless the partition was already let go: a halt
+            that is not written before this process dies may be lost.
+        between: called before each attempt that follows a failed one.
     """
     backoff, unsent = (Backoff(least_ms=settings.backoff_ms, most_ms=settings.backoff_max_ms) for _ in range(2))
-    again = False
+    first = True
     while partition.halted is halted:
         try:
             if backoff.tries and between is not None:
                 await between()
             let_go, asked_at = partition.phase is Phase.STOPPED, since_boot()
-            if (again or let_go) and not await may_tell(partition):
-                return
+            try:
+                async with asyncio.timeout(ANSWER_S if first and not let_go else None):
+                    if not await may_tell(partition):
+                        return
+            except (NetworkError, TimeoutError):
+                if let_go or not first:
+                    raise
+                asked_at = since_boot()
+            first = False
             if unsent.tries >= UNSENT_TRIES:
                 asked_at = since_boot()
-            again = True
             await attempt(partial(_holds, settings, partition, halted, let_go=let_go, asked_at=asked_at))
             return
         except NotSent:
-            # Nothing has failed: other writes came first, as when thousands of partitions halt, or asking took long.
+            # This is no failure: other writes came first, as when thousands of partitions halt, or the coordinator was
+            # slow.
             await asyncio.sleep(unsent.next_s())
         except NetworkError:
             unsent.reset()
@@ -232,8 +288,8 @@ async def persistently(
 
 
 def _holds(settings: RelaySettings, partition: Partition, halted: Halted, *, let_go: bool, asked_at: float) -> bool:
-    """Returns True if it still holds what was known at ``asked_at`` (``since_boot``): that the partition has halted for
-    this reason, and that no other worker has it. ``let_go``: it was let go by then."""
+    """Returns True if what was known at ``asked_at`` (``since_boot``) still holds: the partition is halted for this
+    reason, and no other worker has it. ``let_go``: the partition had already been let go at that time."""
     kept = let_go or partition.phase is not Phase.STOPPED
     return kept and partition.halted is halted and since_boot() - asked_at <= settings.fresh_s
 

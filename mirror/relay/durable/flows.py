@@ -1,11 +1,13 @@
 """Finds the flows that write to a destination, from their internal topics: which flow has written a batch, and which
 other flow copies a partition.
 
-Producer ids of exact mode follow from a flow's id, its source cluster's id, topic and partition. Under another flow id
-the mirror no longer recognises its own copies, so the halt for a batch of such an id names its flow.
+In exact mode, producer ids are computed from the flow's id, its source's cluster id, topic and partition. Under another
+flow id, the mirror no longer recognises its own copies. So if a batch with such a producer id halts a partition, the
+halt names the flow.
 
-Two flow ids may begin with one partition at the same moment (an alias renamed while the old mirror still runs). Each
-writes down what it copies before its first batch, and looks *behind* that for the other's entry: at least one sees it.
+Two flow ids may begin with one partition at the same moment (an alias was renamed while the old mirror still runs).
+Each flow writes down what it copies before its first batch, and looks for the other's entry *after* that. So at least
+one of them sees the other.
 """
 
 import asyncio
@@ -32,19 +34,26 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.topics.describing import PATIENCE_S
 
 LOOKED_UP_FOR_S = 60.0
-"""Seconds for which a finding is reused: many partitions ask at the same time."""
+"""Seconds for which the result of a look is reused, because many partitions ask at the same time."""
 
 
 class _Topic(NamedTuple):
-    """Another flow's internal topic, with its content."""
+    """Another flow's internal topic, and its content."""
 
     name: str
     ledger: Ledger
 
 
 class Flows:
-    """The flows of one destination. ``flow``: the id of the one that asks; ``source_cluster``: its source's id;
-    ``state``: its internal topic; ``mapped``: how it copies."""
+    """Knows the flows of one destination.
+
+    Args:
+        destination: the destination cluster.
+        flow: the id of this flow.
+        source_cluster: the cluster id of its source.
+        state: its internal topic.
+        mapped: True if it copies with ``offsets: mapped``.
+    """
 
     def __init__(
         self, destination: Cluster, *, flow: str, source_cluster: str, state: Memory, mapped: bool = False
@@ -61,7 +70,8 @@ class Flows:
         self._until = 0.0
 
     async def named(self, stop: PartitionHalted, partition: Partition) -> PartitionHalted:
-        """Returns the halt, with the flow's name added if it is for a batch that another flow's mirror has written."""
+        """Returns the halt, with the flow's name added to its detail if a batch of a mirror caused it. If that flow
+        cannot be found, the detail says why."""
         writer = stop.writer
         if writer < 0 or not writer & MIRROR_BIT:
             return stop
@@ -85,18 +95,18 @@ class Flows:
         return PartitionHalted(Halted(HaltReason.OTHER_FLOW.slug, f"{stop.halted.detail}, {whose}", remedy))
 
     async def check_new(self, partition: Partition, *, begun: bool = False) -> None:
-        """Checks that no other flow copies this partition into the same one. In exact mode, both would write at the
-        same offsets. With ``offsets: mapped`` all would be there twice, and ids that brokers allocate do not tell whose
-        a batch is.
+        """Checks that no other flow copies this partition into the same destination partition. In exact mode, both
+        flows would write at the same offsets. With ``offsets: mapped``, every record would be there twice, and producer
+        ids that brokers allocate do not show whose a batch is.
 
         Args:
-            partition: one of which this flow has copied nothing yet. If an operator accepts another flow, that is
-                written down.
-            begun: this flow has written down that it copies the partition: look now. Otherwise look only to confirm
-                what was found a moment ago.
+            partition: a partition of which this flow has copied nothing yet. If an operator accepts the other flow,
+                that is written down.
+            begun: True if this flow has already written down that it copies the partition: then the internal topics are
+                read now. Otherwise they are read only to confirm what an earlier look has found.
 
         Raises:
-            PartitionHalted: another flow does.
+            PartitionHalted: another flow copies it.
             NetworkError: cannot be determined now.
         """
         others = await self._known_topics(anew=begun)
@@ -110,7 +120,7 @@ class Flows:
                 await self._state.save([AcceptedLoop(subject=partition.subject, by=_by(topic), digest=digest)])
 
     def _digest(self, topic: _Topic, partition: Partition) -> str:
-        """Returns ``_trace``; empty also if an operator has accepted that much."""
+        """Returns the result of ``_trace``; empty also if an operator has accepted exactly that."""
         digest = self._trace(topic.ledger, partition)
         accepted = self._state.ledger.accepted_loop(partition.subject, _by(topic))
         return "" if accepted is not None and accepted.digest == digest else digest
@@ -131,7 +141,8 @@ class Flows:
         return Halted(reason.slug, detail, reason.told.format(id=f'"{names[0]}"'))
 
     def _trace(self, ledger: Ledger, partition: Partition) -> str:
-        """Returns the digest of what another flow has written down of the partition; empty: nothing that counts."""
+        """Returns the digest of what another flow has written down about the partition; empty if there is nothing that
+        counts."""
         subject = partition.subject
         source_id, destination_id = id_text(partition.claim.source_id), id_text(partition.claim.destination_id)
         halted = ledger.halt(subject)
@@ -141,13 +152,13 @@ class Flows:
             and same_ids((halted.source_id, halted.destination_id), (source_id, destination_id))
             and not has_copied(ledger, subject)
         ):
-            return ""  # if it is resumed, it looks again
+            return ""  # when it is resumed, it checks for other flows itself
         for entry in (ledger.pin(subject), ledger.checkpoint(subject)):
             if entry is None:
                 continue
             same_log = None not in (entry.destination_id, destination_id)
             if same_log and entry.destination_id != destination_id:
-                continue  # it is of a destination topic that no longer exists
+                continue  # it belongs to a destination topic that no longer exists
             if entry.source_id and source_id:
                 same = entry.source_id == source_id
             else:
@@ -157,8 +168,9 @@ class Flows:
         return self._exact_trace(ledger, partition, destination_id)
 
     def _exact_trace(self, ledger: Ledger, partition: Partition, destination_id: str | None) -> str:
-        """Returns the digest of what a flow with ``offsets: exact`` has written down of the destination partition,
-        whatever it copies into it: whoever else appends there ends that copy."""
+        """Returns the digest of what a flow with ``offsets: exact`` has written down about the destination partition,
+        whatever it copies into it. A flow that appends there ends that exact copy. Empty: there is nothing, or this
+        flow is exact itself."""
         subject = _exact_subject(partition)
         pin, halted = ledger.pin(subject), ledger.halt(subject)
         if not self._mapped or pin is None or pin.offsets != "exact" or ledger.checkpoint(subject) is not None:
@@ -181,7 +193,8 @@ class Flows:
         return None
 
     async def _known_topics(self, *, anew: bool = False) -> list[_Topic]:
-        """Returns all other internal topics of the destination, as read a moment ago or, with ``anew``, as of now.
+        """Returns all other internal topics of the destination: from a look in the last ``LOOKED_UP_FOR_S`` or, with
+        ``anew``, from a new one.
 
         Raises:
             NetworkError: cannot be determined now.
@@ -206,13 +219,14 @@ class Flows:
         return [topic for name in sorted(names) if (topic := await self._read(name)) is not None]
 
     async def _names(self, node_id: int) -> list[str]:
-        """Returns the internal topics that this broker knows of. One that was created a moment ago is known at least to
-        its leader."""
+        """Returns the internal topics that this broker knows of. A topic that was just created is known at least to its
+        leader."""
         codes = await topic_codes(self._destination, node_id=node_id)
         return [name for name in codes if name.startswith(PREFIX)]
 
     async def _read(self, name: str) -> _Topic | None:
-        """Reads on in one of them. Returns None if it is not ours to read, or nothing that a mirror has written."""
+        """Reads what is new in one of the internal topics. Returns None if we may not read it, or if no mirror has
+        written to it."""
         state = self._there.get(name) or InternalTopic(self._destination, self._flow, topic=name, lean=True)
         try:
             if name in self._there:
@@ -229,24 +243,25 @@ class Flows:
 
 
 def _exact_subject(partition: Partition) -> Subject:
-    """Returns how a flow with ``offsets: exact``, in which topics keep their names, writes to the same partition."""
+    """Returns the subject of the same destination partition in a flow with ``offsets: exact``, where topics keep their
+    names."""
     return Subject(partition.destination, partition.index, partition.destination)
 
 
 def has_map(ledger: Ledger, subject: Subject) -> bool:
-    """Returns True if something of the partition was copied with ``offsets: mapped``, by what is written down."""
+    """Returns True if some of the partition was copied with ``offsets: mapped``, according to this internal topic."""
     return any(len(chunk.map) for chunk in ledger.chunks(subject))
 
 
 def has_copied(ledger: Ledger, subject: Subject) -> bool:
-    """Returns True if something of the partition was copied in either mode, by what is written down."""
+    """Returns True if some of the partition was copied in either mode, according to this internal topic."""
     pin = ledger.pin(subject)
     return has_map(ledger, subject) or bool(ledger.notes(subject)) or (pin is not None and pin.copied is not None)
 
 
 def digest_of(entries: Iterable[Pin | Checkpoint | Note | None]) -> str:
-    """Returns the digest of what a flow has written down. It changes whenever the flow has copied more, and not if it
-    only says the same again: one that is paused does so when it is stopped."""
+    """Returns the digest of what a flow has written down. It changes whenever the flow has copied more. It does not
+    change if the flow only writes the same again, as a paused flow does when it is stopped."""
     digest = hashlib.blake2b(digest_size=DIGEST_SIZE)
     for entry in entries:
         digest.update(replace(entry, at_ms=0).value() if entry is not None else b"")
@@ -254,7 +269,7 @@ def digest_of(entries: Iterable[Pin | Checkpoint | Note | None]) -> str:
 
 
 def digest_of_text(text: str) -> str:
-    """Returns the digest of a text."""
+    """Returns the digest of a text, in hexadecimal."""
     return hashlib.blake2b(text.encode(errors="replace"), digest_size=DIGEST_SIZE).hexdigest()
 
 

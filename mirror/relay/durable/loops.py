@@ -1,14 +1,15 @@
-"""Detects loops: flows copy what this one has written, by whatever way, until it comes back and is copied again.
+"""Detects loops: other flows copy what this flow has written, directly or through further clusters, until it comes back
+and is copied again.
 
-With ``offsets: mapped`` nothing in the log shows that, since every mirror appends behind whatever is there. But each
-flow writes down at its destination what it copies before it copies anything (``relay.durable.pins``, checkpoints), and
-the destination of the flows that feed this one is our source. So their internal topics are read there: whenever topics
-are looked for, and for a partition that was never copied before once more *behind* its own first entry. Of two mirrors
-that begin at the same moment, at least one sees the other's entry.
+With ``offsets: mapped``, nothing in the log shows that, since every mirror appends to whatever is there. But each flow
+writes down at its destination what it copies before it copies anything (``relay.durable.pins``, checkpoints), and the
+destination of the flows that feed this one is our source. So their internal topics are read there: with each look for
+topics, and for a partition that was never copied before once more *after* its own first entry was written. Of two
+mirrors that begin at the same moment, at least one sees the other's entry.
 
-A flow also writes down what it finds there (``entries.pins.Upstream``): the flows that feed its source, with those
-that feed theirs. So each flow hands on the way of the records to the next one, and in a ring of any number of flows it
-comes round to each of them.
+A flow also writes down what it finds there (``entries.pins.Upstream``): the flows that feed its source, and those that
+feed their sources. So each flow passes the way of the records on to the next one, and in a ring of any number of flows
+it comes back to each of them.
 """
 
 import asyncio
@@ -37,42 +38,43 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 
 LOOK_EVERY_S = 60.0
-"""Internal topics of the source are read this often if there are any; otherwise only with topics."""
+"""Interval at which the source's internal topics are read, if it has any. Otherwise they are read only with each look
+for topics."""
 WATCH_S = 300.0
 """Seconds for which loops are looked for every ``WATCH_EVERY_S``, after an operator has accepted one."""
 WATCH_EVERY_S = 1.0
-"""Pause between two of these looks. Also the first pause behind a partition's beginning and behind a change of the
-flows that feed one; it doubles with each look."""
+"""Pause between two of these looks. It is also the first pause after a partition has begun, or after the flows that
+feed one have changed; it doubles with each look."""
 AT_ONCE = 100
-"""Partitions that are looked at before others have their turn."""
+"""Number of partitions that are checked before other tasks get their turn."""
 _GRANT = f"grant the mirror's principal Read and Describe on topics {PREFIX}* at the source, too"
 _ELSE = "otherwise a topic that is mirrored both ways, or in a ring, is copied round without end"
 _PROBE = f"{PREFIX}is-there-a-right-to-describe-this"
 _SHOWN_FLOW = 200
-"""Most characters of a flow's id in ``by_of``."""
+"""Number of characters of a flow's id that ``by_of`` keeps."""
 
 
 class _Feed(NamedTuple):
-    """A flow that feeds a source topic, by its internal topic there."""
+    """A flow that feeds a source topic, as found in its internal topic at the source."""
 
     state: InternalTopic
     flow: FlowEntry
     subject: Subject
     digest: str
-    """Digest of what it has written down of the partition."""
+    """Digest of what the flow has written down about the partition."""
 
 
 class _Ring(NamedTuple):
-    """The way by which a partition's records come back."""
+    """The way on which a partition's records come back."""
 
     hops: list[Hop]
-    """In the order in which the records pass them. The last one writes to the source topic."""
+    """The flows on the way, in the order in which records pass them. The last one writes to the source topic."""
     renamed: bool
-    """They come back under another name: the first hop is this flow itself."""
+    """True if the records come back under another name: then the first hop is this flow itself."""
 
 
 class Loops:
-    """Looks for loops in all partitions of a process. ``state``: the internal topic of this flow."""
+    """Looks for loops in all partitions of a process. ``state``: this flow's internal topic."""
 
     def __init__(self, relay: Orchestrator, state: Memory) -> None:
         self._relay = relay
@@ -80,11 +82,12 @@ class Loops:
         self._looks = Shared(self._look_up)
         self._looked = False
         self._there: dict[str, InternalTopic] = {}
-        """Internal topics of the source."""
+        """The internal topics of other flows at the source."""
         self._feeds: dict[tuple[str, int], list[_Feed]] = {}
-        """The flows that feed a source partition."""
+        """Source topic and partition number -> the flows that feed it."""
         self._begun: set[Subject] = set()
-        """Partitions that were never copied before, until it is certain that none of them comes back."""
+        """Partitions that were never copied before. Each is removed once a look after its first entry has shown no
+        loop."""
         self._told: set[str] = set()
         self._watched_until = 0.0
         self._pause_s = LOOK_EVERY_S
@@ -93,8 +96,8 @@ class Loops:
     # -- when to look --------------------------------------------------------------------------------------------------
 
     async def renew(self) -> None:
-        """Looks once, halts running partitions that come back, and writes down the flows that feed the others. If the
-        look fails, the earlier findings stand."""
+        """Looks once, halts running partitions whose records come back, and writes down the flows that feed the others.
+        If the look fails, the earlier findings remain valid."""
         try:
             await self._looks.run()
         except NetworkError as error:
@@ -113,7 +116,8 @@ class Loops:
             await self._check_right()
 
     def _is_time_to_hand_on(self) -> bool:
-        """Returns True if flows that go on are to be handed on again: not with each of many looks."""
+        """Returns True if it is time to write down again flows of which only the digests have changed. While looks are
+        frequent, not each of them does that."""
         now = asyncio.get_running_loop().time()
         if now < self._hand_on_at:
             return False
@@ -134,12 +138,12 @@ class Loops:
                 await self.renew()
 
     async def before(self, partition: Partition) -> None:
-        """Checks the partition before its position is sought, and writes down the flows that feed it: a flow that sees
-        its first entry sees these, too. If the source's internal topics cannot be read now, a partition that has begun
-        is not held up: ``renew`` looks for it once they can be.
+        """Checks the partition before it is located, and writes down the flows that feed it. So a flow that sees this
+        partition's first entry sees these flows, too. If the source's internal topics cannot be read now, a partition
+        that has already begun is not held up: ``renew`` checks it as soon as they can be read.
 
         Raises:
-            PartitionHalted: it comes back.
+            PartitionHalted: its records come back.
             NetworkError: cannot be determined now.
         """
         ledger, subject = self._state.ledger, partition.subject
@@ -150,14 +154,18 @@ class Loops:
             except NetworkError:
                 if begins:
                     raise
-                return  # ``renew`` logs it
+                return  # ``renew`` logs the error
         if begins:
             self._begun.add(subject)
         self._check(partition)
         await self._hand_on([partition])
 
     async def behind(self, partition: Partition) -> None:
-        """Checks the partition behind its first entry, and before its first batch; raises as ``before`` does."""
+        """Checks the partition after its first entry was written and before its first batch is sent.
+
+        Raises:
+            PartitionHalted, NetworkError: as ``before``.
+        """
         if partition.subject not in self._begun:
             self._check(partition)
             return
@@ -166,12 +174,16 @@ class Loops:
         await self._hand_on([partition])
         self._begun.discard(partition.subject)
         if self._pause_s >= LOOK_EVERY_S:
-            self._look_often()  # once for all that begin about now
+            self._look_often()  # one series of looks is enough for all partitions that begin at about the same time
 
     async def resumed(self, partitions: Iterable[Partition], *, accept: bool) -> None:
-        """Looks again at partitions that are resumed. ``accept``: an operator says that some flow of each ring has
-        ended, though nothing shows it. Then what they wrote until now no longer counts. If all of them still copy, this
-        flow feeds itself, so it is looked for often from here on.
+        """Looks again at partitions that are resumed.
+
+        Args:
+            partitions: the partitions.
+            accept: True if an operator says that one of the flows of each ring has ended, although nothing shows that.
+                Then what these flows have written until now no longer counts. If they all still copy, this flow feeds
+                itself, so it looks often from now on.
 
         Raises:
             NetworkError: it is not certain that it was written.
@@ -219,19 +231,19 @@ class Loops:
         )
 
     def _shown(self, cluster_id: str) -> str:
-        """Returns a cluster's name in the configuration; of others, its id."""
+        """Returns the name of a cluster in this flow's configuration; for other clusters, its id."""
         here, there = self._relay.source, self._relay.destination
         names = {here.cluster_id: here.name, there.cluster_id: there.name}
         return names.get(cluster_id, f"cluster {cluster_id}")
 
     def _ring(self, partition: Partition) -> _Ring | None:
-        """Returns a way by which the partition's records come back and of which nothing is accepted; None: none is
+        """Returns a way on which the partition's records come back, and which no operator has accepted; None if none is
         known."""
         hops = self._hops(partition)
         if not hops:
             return None
         here, there = self._ends(partition)
-        # A flow that has copied nothing since an operator accepted it does not hand on anything.
+        # A flow that has copied nothing since an operator accepted it passes nothing on.
         moving = [hop for hop in hops if not self._is_accepted(partition, self._by(partition, hop), hop.digest)]
         if found := way(moving, there, here):
             return _Ring(found, renamed=False)
@@ -241,19 +253,19 @@ class Loops:
         return None
 
     def _ours(self, partition: Partition, hops: Iterable[Hop]) -> list[Hop]:
-        """Returns the hops that are this flow, under other names of the topics: records that pass a flow twice do so
-        without end if names are chosen by a rule."""
+        """Returns the hops that are this flow itself, with other topic names. If names follow a rule, records that pass
+        a flow twice pass it again and again."""
         flow, (here, there) = self._relay.settings.flow, self._ends(partition)
         return [
             hop
             for hop in hops
             if (hop.edge.flow, hop.edge.source_cluster, hop.edge.destination_cluster)
             == (flow, here.cluster, there.cluster)
-            and begin_of(hop.edge) != here  # else it had another topic.rename before
+            and begin_of(hop.edge) != here  # otherwise it had another topic.rename before
         ]
 
     def _ends(self, partition: Partition) -> tuple[ClusterTopic, ClusterTopic]:
-        """Returns where the partition is read and where it is written."""
+        """Returns the source topic and the destination topic of the partition."""
         here, there = self._relay.source.cluster_id, self._relay.destination.cluster_id
         return ClusterTopic(here, partition.topic), ClusterTopic(there, partition.destination)
 
@@ -262,7 +274,8 @@ class Loops:
         return accepted is not None and accepted.digest == digest
 
     def _acceptances(self, partition: Partition) -> list[AcceptedLoop]:
-        """Returns the acceptance of all ways by which the partition's records come back, as far as they have come."""
+        """Returns the entries that accept all ways on which the partition's records come back, up to what the flows
+        have copied by now."""
         subject, hops, (here, there) = partition.subject, self._hops(partition), self._ends(partition)
         accepted = [
             AcceptedLoop(subject=subject, by=self._by(partition, hop), digest=hop.digest)
@@ -275,7 +288,8 @@ class Loops:
         return accepted + renamed
 
     def _by(self, partition: Partition, hop: Hop) -> str:
-        """Returns the name of a hop in an ``AcceptedLoop``: a flow the other way has that of its internal topic."""
+        """Returns the name of a hop in an ``AcceptedLoop``. A flow in the opposite direction is named by its internal
+        topic."""
         here, there = self._ends(partition)
         opposite = (begin_of(hop.edge), end_of(hop.edge)) == (there, here)
         return state_topic(hop.edge.flow) if opposite else by_of(hop.edge)
@@ -283,7 +297,8 @@ class Loops:
     # -- the flows that feed a partition -------------------------------------------------------------------------------
 
     def _hops(self, partition: Partition) -> tuple[Hop, ...]:
-        """Returns the flows that feed the partition, and those that feed these, as far as they are written down."""
+        """Returns the flows that feed the partition, and the flows that feed their sources, as far as they are written
+        down."""
         feeds = self._feeds.get((partition.topic, partition.index))
         if not feeds:
             return ()
@@ -299,21 +314,25 @@ class Loops:
             hops.append(seen if seen is not None and seen.digest == digest else Hop(edge, digest, _now_ms()))
             further = feed.state.ledger.upstream(feed.subject)
             if further is not None:
-                # Whoever writes into our source is read there. What others say of that may be of flows that are gone.
+                # Flows that write to our source are read there. What other flows say about them may be about flows that
+                # are gone.
                 hops += [hop for hop in further.hops if hop.edge.destination_cluster != here.cluster]
         return nearest(newest(hops), here)
 
     def _digest(self, feed: _Feed, partition: Partition) -> str:
-        """Returns the digest of what a flow has written down: of one that the partition leads back, only what says that
-        it has gone on since."""
+        """Returns the digest of what a flow has written down. If this partition leads back what that flow copied
+        (``Pin.adopted``), the digest covers only entries which show that the flow has continued since."""
         pin = self._state.ledger.pin(partition.subject)
         if pin is None or not pin.adopted or feed.subject != _turned(partition.subject):
             return feed.digest
         return trace(feed.state.ledger, feed.flow, feed.subject, upto=pin.adopted)
 
     async def _hand_on(self, partitions: Iterable[Partition], *, anew: bool = False) -> None:
-        """Writes down the flows that feed these partitions, where that has changed; with ``anew``, also if only these
-        flows' digests have.
+        """Writes down the flows that feed these partitions, where they have changed.
+
+        Args:
+            partitions: the partitions.
+            anew: True to write also where the flows are the same and only their digests have changed.
 
         Raises:
             NetworkError: it is not certain that it was written.
@@ -325,7 +344,7 @@ class Loops:
             hops, known = self._hops(partition), ledger.upstream(partition.subject)
             before = known.hops if known is not None else ()
             if [hop.edge for hop in hops] != [hop.edge for hop in before]:
-                self._look_often()  # more may come
+                self._look_often()  # more changes may follow
             elif hops == before or not anew:
                 continue
             if hops:
@@ -333,12 +352,12 @@ class Loops:
             elif known is not None:
                 forget.append(known.key())
         if len(changed) == 1 and not forget:
-            await self._state.put(changed[0])  # together with those of others
+            await self._state.put(changed[0])  # ``put`` writes it together with the entries of other calls
         elif changed or forget:
             await self._state.save(changed, forget=forget)
 
     def _stands(self, feed: _Feed, partition: Partition) -> bool:
-        """Returns True if the partition of a flow that feeds this one has halted, for good, with the current topics."""
+        """Returns True if the partition of a flow that feeds this one has halted for good, with the current topics."""
         ledger, subject = feed.state.ledger, feed.subject
         halted = ledger.halt(subject)
         if halted is None or halted.reason in GAPS or halted.reason == PAUSED:
@@ -348,7 +367,8 @@ class Loops:
             return False
         if ClusterTopic(feed.flow.source_cluster, subject.topic) == self._ends(partition)[1]:
             return not ids_differ(halted.source_id, destination_id)
-        # Its source is out of sight. Once it has begun with another topic, it has written that down.
+        # We cannot see the id of its source topic. If it has begun with another source topic since, it has written that
+        # down.
         accounts = (ledger.pin(subject), ledger.checkpoint(subject))
         return not any(ids_differ(each.source_id, halted.source_id) for each in accounts if each is not None)
 
@@ -369,8 +389,9 @@ class Loops:
         self._looked = True
 
     async def _check_right(self) -> None:
-        """Logs if topics of that name may not be described, once until they may: a list of all topics leaves them out.
-        Of a name that does not exist, brokers say so only to those who may describe it."""
+        """Logs if topics with the prefix of internal topics may not be described; once, until they may be. A list of
+        all topics omits topics that may not be described. Brokers say that a topic does not exist only to clients that
+        may describe it."""
         source = self._relay.source
         await source.check_denied([_PROBE])
         if _PROBE not in source.denied:
@@ -399,13 +420,13 @@ class Loops:
         return found
 
     def _concerns(self, entry: Entry) -> bool:
-        """Returns True if an entry of another flow's internal topic is to be kept."""
+        """Returns True if an entry of another flow's internal topic is needed here, and so is kept in memory."""
         if isinstance(entry, Pin | Checkpoint | Note | KeptHalt | Upstream):
             return self._relay.settings.selects(entry.subject.destination)
         return isinstance(entry, FlowEntry)
 
     async def _read(self, name: str) -> None:
-        """Reads on in one of them."""
+        """Reads what is new in one of the internal topics."""
         state = self._there.get(name) or InternalTopic(
             self._relay.source, "", topic=name, lean=True, only=self._concerns
         )
@@ -435,11 +456,14 @@ def _runs(partition: Partition) -> bool:
 
 
 def trace(ledger: Ledger, flow: FlowEntry, subject: Subject, *, upto: int = 0) -> str:
-    """Returns the digest of what a flow has written down of a partition; empty: nothing was copied of it.
+    """Returns the digest of what a flow has written down about a partition; empty if it has copied nothing of it.
 
     Args:
-        upto: notes that the copy has come to this offset, or not as far, are left out. A flow that has ended there is
-            not known to have gone on by them, and writes the last one up to a minute later, also when it is paused.
+        ledger: the content of the flow's internal topic.
+        flow: the flow.
+        subject: the partition.
+        upto: notes that name this source offset or a lower one are left out. They do not show that a flow which has
+            ended there has continued: it writes its last note up to a minute later, also when it is paused.
     """
     pin, checkpoint = ledger.pin(subject), ledger.checkpoint(subject)
     if pin is not None and pin.source_cluster not in ("", flow.source_cluster):
@@ -451,7 +475,7 @@ def trace(ledger: Ledger, flow: FlowEntry, subject: Subject, *, upto: int = 0) -
 
 
 def _turned(subject: Subject) -> Subject:
-    """Returns the same partition as a flow the other way has it."""
+    """Returns the subject of the same partition in a flow in the opposite direction."""
     return Subject(subject.destination, subject.partition, subject.topic)
 
 
@@ -461,8 +485,9 @@ def by_of(edge: Edge) -> str:
 
 
 def _by_renamed(hop: Hop) -> tuple[str, str]:
-    """Returns name and digest in the ``AcceptedLoop`` of records that pass this flow twice. The flows go on: what is
-    accepted is that this topic is copied once more, under one more name."""
+    """Returns the name and the digest for the ``AcceptedLoop`` of records that pass this flow twice. The flows do not
+    end here: what the operator accepts is that this topic is copied once more, under one more name. So the digest is of
+    the edge only."""
     return f"{by_of(hop.edge)} renamed", digest_of_text(repr(tuple(hop.edge)))
 
 

@@ -1,51 +1,61 @@
-"""Notes of what was copied last: when they are written down, and how the source is checked against them."""
+"""Notes of what was copied last: writes them, and has the source checked against them."""
 
 import time
 import uuid
 from collections.abc import Awaitable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from mirror.net.errors import NotSent
 from mirror.net.metadata import Leader
 from mirror.offsetmap.entries.pins import LastCopied, Note, Pin
-from mirror.offsetmap.fields import id_text, ids_differ, same_ids
+from mirror.offsetmap.fields import id_text, same_ids
 from mirror.offsetmap.internal.memory import Memory
 from mirror.records.header import NO_LEADER_EPOCH
 from mirror.relay.assignment import committable, copied_to
+from mirror.relay.durable.due import take_away
 from mirror.relay.halts import PartitionHalted
 from mirror.relay.locate.evidence import EvidenceSource, Known, StaleLeader, Unseen, check_kept, vouch
 from mirror.relay.partition.partition import Partition
 
 Verdict = TypeVar("Verdict")
 MOST_STALE = 60
-"""Looks at a leader whose epoch is behind the note's before it is believed: some ten minutes. A whole cluster that was
-restored from its disks begins again at an earlier epoch."""
+"""Consecutive looks at a source leader with an earlier epoch than the note's, after which it is believed; some ten
+minutes. A cluster that was restored from its disks begins again at an earlier epoch."""
 
 
 class LedSource(EvidenceSource, Protocol):
-    """The source's log, with the leader that is asked."""
+    """The source's log, and the leader that is asked for it."""
 
     leader: Leader
 
 
 class Notes:
-    """Writes the notes of all partitions of a process, under a key of its own (``offsetmap.entries.pins.Note``)."""
+    """Writes the notes of all partitions of a process. Each process has keys of its own
+    (``offsetmap.entries.pins.Note``)."""
 
-    def __init__(self, state: Memory) -> None:
+    def __init__(self, state: Memory, *, fresh_s: float) -> None:
+        """``fresh_s``: see ``take_away``."""
         self._state = state
+        self._fresh_s = fresh_s
         self._writer = uuid.uuid4().hex[:16]
 
     async def write(self, partitions: Iterable[Partition]) -> None:
         """Writes down what was copied last of these partitions, if that has changed.
 
         Raises:
-            NetworkError: it is not certain that it was written; the next call writes it all.
+            NetworkError: it is not certain that it was written. The next call writes all of it.
         """
         await self._save([(each, note) for each in partitions if (note := self.note_of(each)) is not None])
 
     async def write_anew(self, partition: Partition, copied: LastCopied) -> None:
-        """Writes down that the copy ends here now, and forgets all former notes: the destination has lost more than
-        that. What is copied from here on may be something else than they tell of.
+        """Writes down that the copy ends here now, and removes all earlier notes: they name more than the destination
+        still has. What is copied from here on may differ from what they describe.
+
+        Args:
+            partition: the partition. Without a pin, nothing is written.
+            copied: what the destination still has.
 
         Raises:
             NetworkError: it is not certain that it was written.
@@ -54,38 +64,38 @@ class Notes:
         if pin is None:
             return
         note = self._note(partition, pin, copied)
-        forget = [
-            each.key()
+        former = [
+            each
             for each in self._state.ledger.notes(note.subject)
             if each.writer != note.writer and same_topics(each, note)
         ]
-        await self._state.save([note, replace(pin, copied=None)], forget=forget)
+        await take_away(self._state, former, note, replace(pin, copied=None), fresh_s=self._fresh_s)
         partition.claim.keep_pin(replace(pin, copied=copied))
         partition.claim.inherit(None, partition.claim.inherited)
 
     async def _save(self, changed: list[tuple[Partition, Note]]) -> None:
         if not changed:
             return
-        forget = [key for _, note in changed for key in self._replaced_by(note)]
-        await self._state.save([note for _, note in changed], forget=forget)
+        await self._state.save([note for _, note in changed])
         for partition, note in changed:
             if partition.claim.pin is not None and same_topics(note, partition.claim.pin):
                 partition.claim.keep_pin(replace(partition.claim.pin, copied=note.copied))
+        # If there was no time to remove them, the partition's next note does.
+        with suppress(NotSent):
+            replaced = [each for _, note in changed for each in self._replaced_by(note)]
+            await take_away(self._state, replaced, fresh_s=self._fresh_s)
 
-    def _replaced_by(self, note: Note) -> list[bytes]:
-        """Returns the keys of the notes that this one makes useless."""
-        replaced = [
-            each.key()
+    def _replaced_by(self, note: Note) -> list[Note]:
+        """Returns the notes of other writers that this note makes superfluous."""
+        return [
+            each
             for each in self._state.ledger.notes(note.subject)
             if each.writer != note.writer and same_topics(each, note) and each.copied.rank <= note.copied.rank
         ]
-        due = self._state.ledger.due(note.subject)
-        if due is not None and due.copied.offset < note.copied.offset and not ids_differ(due.source_id, note.source_id):
-            replaced.append(due.key())
-        return replaced
 
     def note_of(self, partition: Partition) -> Note | None:
-        """Returns the note of what was copied last of the partition; None if that is known, or nothing is."""
+        """Returns the note of what was copied last of the partition. None: it is already written, there is no pin, or
+        the position is not known."""
         found, pin = committable(partition), partition.claim.pin
         if (
             found is None
@@ -122,13 +132,19 @@ async def ask(
     """Calls ``relay.locate.evidence.vouch`` with these notes.
 
     Args:
-        partition: the one that is looked at.
+        partition: the partition.
         here: the source's log.
-        unseen: the part that cannot be compared.
+        unseen: the part of the destination that cannot be compared.
         copied: the notes.
-        pinned: the topics are the ones that the notes are of.
+        pinned: True if the topics are those that the notes are about.
         accepted: an operator has accepted what the destination holds before this offset.
-        replaced: an operator has resumed over another source topic than the one that was copied.
+        replaced: True if an operator has resumed over another source topic than the one that was copied.
+
+    Returns:
+        The result of ``vouch``; -1 if an operator vouches instead (``Claim.accept_unproven``).
+
+    Raises:
+        PartitionHalted, NetworkError: as ``vouch``.
     """
     known = _known(partition, here, copied, pinned=pinned, accepted=accepted, replaced=replaced)
     return await _judged(partition, known, unseen, vouch(here, known, unseen), NO_LEADER_EPOCH)
@@ -143,7 +159,7 @@ async def ask_kept(
     accepted: int = 0,
     replaced: bool = False,
 ) -> LastCopied | None:
-    """Calls ``relay.locate.evidence.check_kept`` with these notes; see ``ask``."""
+    """Calls ``relay.locate.evidence.check_kept`` with these notes. For the arguments, see ``ask``."""
     known = _known(partition, here, copied, pinned=True, accepted=accepted, replaced=replaced)
     return await _judged(partition, known, unseen, check_kept(here, known, unseen), None)
 
@@ -151,7 +167,7 @@ async def ask_kept(
 async def _judged(
     partition: Partition, known: Known, unseen: Unseen, verdict: Awaitable[Verdict], trusted: Verdict
 ) -> Verdict:
-    """Returns the verdict; ``trusted`` if an operator has given their word instead."""
+    """Returns the verdict, or ``trusted`` if the verdict is a halt and an operator vouches instead."""
     partition.claim.trust(None)
     try:
         return await verdict
@@ -187,33 +203,35 @@ def _known(
 
 
 def _trusts(partition: Partition, known: Known, unseen: Unseen) -> bool:
-    """Returns True if an operator has given their word for what nothing vouches for, and notes what that covers."""
+    """Returns True if an operator vouches for what nothing proves, and notes the range of offsets that this covers."""
     if not partition.claim.accept_unproven or unseen.differs:
         return False
-    # If the topic took another one's place, this includes what the source never had.
+    # If the source topic replaced another one, the range includes what this source never had.
     begins = min(unseen.log_start, unseen.source_start) if known.replaced else unseen.source_start
     partition.claim.trust((max(begins, known.accepted), unseen.end))
-    partition.claim.inherit(None, partition.claim.inherited)  # it may tell of more
+    partition.claim.inherit(None, partition.claim.inherited)  # the group's commit may name more
     return True
 
 
 def acknowledged_note(partition: Partition, end: int) -> list[LastCopied]:
-    """Returns a note of the position as last known, or of the destination's ``end``, if that is before it. It covers
-    what leaves no mark as well: markers, and batches from the middle of a record set."""
+    """Returns a note of the position as this process last knew it, or of the destination's ``end`` if that is lower.
+    Empty: nothing was acknowledged, or the leader epoch is not known. The note also covers what leaves no mark:
+    markers, and batches in the middle of a record set."""
     reached, epoch = partition.queue.reached, partition.cursor.leader_epoch
     return [LastCopied(min(reached, end), epoch)] if epoch >= 0 and reached > 0 else []
 
 
 def is_first(partition: Partition) -> bool:
-    """Returns True if something was copied of the partition, and no note tells of a batch. Part of a record set is
-    enough: one with old records takes long, with one batch under way at a time."""
+    """Returns True if some of the partition was copied, and no note has a batch's digest. A part of a record set is
+    enough: a record set with old records takes long, since only one batch may be in flight at a time."""
     pin = partition.claim.pin
     none_yet = pin is not None and (pin.copied is None or not pin.copied.digest)
     return none_yet and partition.queue.acknowledged >= 0 and partition.counts.records > 0
 
 
 def committed_note(partition: Partition) -> list[LastCopied]:
-    """Returns the group's note of what was copied last of this source topic; empty: there is none."""
+    """Returns the note of what was copied last of this source topic, according to the group's commit; empty if there is
+    none."""
     committed = partition.claim.committed
     if committed is None or not committed.digest or not committed.is_of(id_text(partition.claim.source_id)):
         return []
@@ -223,7 +241,7 @@ def committed_note(partition: Partition) -> list[LastCopied]:
 
 
 def was_copied(partition: Partition) -> bool:
-    """Returns True if a record of these topics is known to have been copied, from the pin or the group."""
+    """Returns True if a record of these topics was copied, according to the pin or the group's commit."""
     pin, committed = partition.claim.pin, partition.claim.committed
     if pin is not None and pin.copied is not None and pin.copied.digest:
         return True
@@ -231,5 +249,5 @@ def was_copied(partition: Partition) -> bool:
 
 
 def same_topics(note: Note, other: Note | Pin) -> bool:
-    """Returns True if both are of the same topics, as far as their ids are known."""
+    """Returns True if both are about the same topics, as far as the ids are known."""
     return same_ids((note.source_id, note.destination_id), (other.source_id, other.destination_id))

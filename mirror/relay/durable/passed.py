@@ -1,32 +1,37 @@
 """Keeps in the internal topic which records were passed over because they are too large for the destination.
 
-It is the proof, for every later owner and for the audit, that a marker stands rightly where the source has a record. A
-record counts as passed over only as the one of its leader epoch, and in the topics with the ids of then.
+These entries prove, to every later owner and to the audit, that a marker rightly stands where the source has a record.
+An entry counts only for the record of its leader epoch, and only as long as both topics have the same ids.
 """
 
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
+from mirror.net.errors import NotSent
 from mirror.offsetmap.entries.passed import DEAD_LETTER, MOST_OFFSETS, PassedOverOffsets
 from mirror.offsetmap.fields import TopicIds, id_text, same_ids
 from mirror.offsetmap.internal.memory import Memory
+from mirror.relay.durable.due import take_away
 from mirror.relay.partition.partition import Partition
 
 NONE: Mapping[int, int] = {}
 
 
 class PassedOverRecords:
-    """Keeps them for all partitions of a process."""
+    """Keeps these entries for all partitions of a process."""
 
-    def __init__(self, state: Memory) -> None:
+    def __init__(self, state: Memory, *, fresh_s: float) -> None:
+        """``fresh_s``: see ``take_away``."""
         self._state = state
+        self._fresh_s = fresh_s
         self._writer = uuid.uuid4().hex[:16]
 
     async def offsets(self, partition: Partition) -> Mapping[int, int | str]:
-        """Returns offset -> leader epoch of the source's record there, or the digest of an old message, for all that
-        were passed over in the topics of now. What another owner has written since is read first.
+        """Returns all records of the current topics that were passed over: offset -> leader epoch of the source's
+        record there, or the digest of an old message. Reads first what another owner has written since.
 
         Raises:
             NetworkError: the internal topic cannot be read now.
@@ -41,8 +46,8 @@ class PassedOverRecords:
         return found
 
     def known(self, partition: Partition, offset: int, leader_epoch: int, digest: str = "") -> PassedOverOffsets | None:
-        """Returns the entry that has this record, if one was written; of several, one that tells of a dead letter.
-        ``digest``: of an old message."""
+        """Returns the entry for this record; None if none was written. Among several, one with a dead letter is
+        preferred. ``digest``: that of an old message."""
         found = [
             each
             for each in self._of(partition)
@@ -55,7 +60,7 @@ class PassedOverRecords:
     async def write(
         self, partition: Partition, offset: int, leader_epoch: int, cause: str, digest: str = ""
     ) -> PassedOverOffsets:
-        """Writes down that the record is passed over. Returns the entry that has it. ``digest``: of an old message.
+        """Writes down that the record is passed over, and returns its entry. ``digest``: that of an old message.
 
         Raises:
             NetworkError: it is not certain that it was written.
@@ -97,18 +102,20 @@ class PassedOverRecords:
         return entry
 
     async def forget(self, partition: Partition, log_start: int) -> None:
-        """Takes away what is about offsets that the destination has deleted: nobody will ask about them. This keeps
-        the internal topic small. ``log_start``: where its log begins.
+        """Removes entries about offsets that the destination has deleted, to keep the internal topic small.
+        ``log_start``: the destination's log start offset.
 
         Raises:
             NetworkError: it is not certain that it was written.
         """
-        gone = [each.key() for each in self._of(partition) if each.end <= log_start]
-        if gone:
-            await self._state.save((), forget=gone)
+        # The writers of these entries may add to them meanwhile. What is not removed for lack of time, the next look
+        # removes.
+        with suppress(NotSent):
+            gone = [each for each in self._of(partition) if each.end <= log_start]
+            await take_away(self._state, gone, fresh_s=self._fresh_s)
 
     def _of(self, partition: Partition) -> list[PassedOverOffsets]:
-        """Returns the entries about the partition's topics as they are now, in the order of their first offsets."""
+        """Returns the entries about the partition's current topics, ordered by their first offsets."""
         ids = _ids(partition)
         return [
             each

@@ -1,7 +1,7 @@
 """Writes again what the internal topic has lost while the mirror runs, as far as this process knows it.
 
 The topic may be deleted, recreated, cut (DeleteRecords), or lose its end in an unclean election. Nothing else would
-show it: later records are written there all the same, and a later reader takes what is left for all that there was.
+show that: later records are written there all the same, and a later reader takes what is left for the whole.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from mirror.relay.partition.phases import Phase
 
 
 class Rewriting:
-    """Repairs the topic of one flow, in one process. Each process writes only about its own partitions: about the
-    others, their owners know more."""
+    """Repairs the internal topic of one flow, in one process. Each process writes only about its own partitions: the
+    owners of the other partitions know more about those."""
 
     def __init__(self, relay: Orchestrator, state: Memory, pins: Pins, writing: asyncio.Lock) -> None:
         """``writing``: held while checkpoints and maps are written down."""
@@ -31,15 +31,15 @@ class Rewriting:
         self._state = state
         self._pins = pins
         self._unchecked: dict[Partition, CopiedRuns] = {}
-        """Partitions whose maps may lack a part."""
+        """Partitions whose maps may lack a part, with the account that the map belongs to."""
         self._told = ""
 
     async def look(self) -> bool:
-        """Looks at the topic once. Logs that it has lost something, and writes that again; checkpoints and maps follow
-        with the caller's next write. Partitions whose map is no longer whole halt.
+        """Looks at the topic once. If it has lost something, logs that and writes it again; checkpoints and maps follow
+        with the caller's next write. Halts partitions whose maps are no longer complete.
 
         Returns:
-            True if checkpoints and maps are to be written down now.
+            True if checkpoints and maps are to be written now.
         """
         lost, unusable = False, None
         try:
@@ -62,7 +62,7 @@ class Rewriting:
         return lost
 
     def _tell(self, error: NetworkError) -> None:
-        """Logs the error, once until something else is wrong."""
+        """Logs the error, once until there is another one."""
         if str(error) != self._told:
             self._told = str(error)
             event = "state_unusable" if isinstance(error, StateUnusable) else "state_not_read"
@@ -73,11 +73,12 @@ class Rewriting:
         missing = [
             entry
             for entry in lost.about(partitions)
-            # If the partition was resumed since, its halt was not in the topic, and so was not forgotten in ``lost``.
+            # If the partition was resumed since, its halt was no longer in the topic, so the resume did not remove it
+            # from ``lost``.
             if not ledger.has(entry.key())
             and not (isinstance(entry, KeptHalt) and partitions[entry.subject].halted is None)
         ]
-        # Being resumed takes a while, and may fail. The others do not wait for that: a later look sees to their halts.
+        # A resume takes a while, and may fail. The other entries do not wait for it: a later look sees to these halts.
         later = [
             entry
             for entry in missing
@@ -107,12 +108,13 @@ class Rewriting:
             )
 
     def _stands(self, partition: Partition) -> bool:
-        """Returns True if the partition is still ours and halted, and nobody is resuming it."""
+        """Returns True if the partition is still ours and halted, and is not being resumed."""
         ours = self._relay.partitions.get((partition.topic, partition.index)) is partition
         return ours and partition.halted is not None and not self._relay.pausing.resumes(partition)
 
     def _check_maps(self) -> None:
-        """Halts partitions whose maps lack sealed chunks. These are not in memory, so the topic's loss is final."""
+        """Halts partitions whose maps lack sealed chunks. These chunks are not in memory, so they cannot be written
+        again."""
         for partition, copied in list(self._unchecked.items()):
             if partition.phase is Phase.LOCATING and partition.queue.copied is copied:
                 continue
@@ -126,7 +128,7 @@ class Rewriting:
 
 
 def _missing(ledger: Ledger, copied: CopiedRuns) -> str:
-    """Returns what the map lacks if all that is in memory is written; empty: nothing."""
+    """Returns what the map would still lack once everything in memory is written; empty if nothing."""
     subject = copied.open_map.subject
     view = ledger.of(subject)
     for chunk in copied.open_map.unwritten():
@@ -134,7 +136,7 @@ def _missing(ledger: Ledger, copied: CopiedRuns) -> str:
     ours = copied.checkpoint(0)
     view.put(ours)
     if view.checkpoint(subject) != ours:
-        return ""  # somebody else's by now
+        return ""  # somebody else has written a later one
     try:
         view.linked(subject)
     except MapError as error:

@@ -1,6 +1,6 @@
-"""The graph of the flows that feed a partition: which of them can reach it, and by which way records come back.
+"""The graph of the flows that feed a partition: which flows can reach it, and on which way records come back.
 
-Pure.
+This module is pure.
 """
 
 from collections import deque
@@ -11,7 +11,7 @@ from mirror.offsetmap.entries.pins import MOST_HOPS, Edge, Hop
 
 
 class ClusterTopic(NamedTuple):
-    """A topic of a cluster."""
+    """A topic in a cluster."""
 
     cluster: str
     """Cluster id."""
@@ -29,7 +29,7 @@ def end_of(edge: Edge) -> ClusterTopic:
 
 
 def newest(hops: Iterable[Hop]) -> list[Hop]:
-    """Returns one hop for each edge: the one whose digest was seen last."""
+    """Returns one hop for each edge: the one whose digest was first seen latest."""
     found: dict[Edge, Hop] = {}
     for hop in hops:
         known = found.get(hop.edge)
@@ -39,7 +39,7 @@ def newest(hops: Iterable[Hop]) -> list[Hop]:
 
 
 def feeding(hops: Iterable[Hop], here: ClusterTopic) -> list[Hop]:
-    """Returns the hops by which records come to ``here``, the nearest first."""
+    """Returns the hops on which records come to ``here``, the nearest first."""
     into: dict[ClusterTopic, list[Hop]] = {}
     for hop in hops:
         into.setdefault(end_of(hop.edge), []).append(hop)
@@ -60,7 +60,8 @@ def nearest(hops: Iterable[Hop], here: ClusterTopic) -> tuple[Hop, ...]:
 
 
 def way(hops: Collection[Hop], begin: ClusterTopic, end: ClusterTopic) -> list[Hop]:
-    """Returns the shortest way of records from one place to another, in their order; empty: there is none."""
+    """Returns the shortest way of records from ``begin`` to ``end``, in the order in which they pass it; empty if there
+    is none."""
     onward: dict[ClusterTopic, Hop] = {}
     for hop in feeding(hops, end):
         onward.setdefault(begin_of(hop.edge), hop)
@@ -68,7 +69,7 @@ def way(hops: Collection[Hop], begin: ClusterTopic, end: ClusterTopic) -> list[H
 
 
 def _walk(onward: dict[ClusterTopic, Hop], begin: ClusterTopic, end: ClusterTopic) -> Iterator[Hop]:
-    """Yields the hops from ``begin`` on. Each is nearer to ``end`` than the one before it."""
+    """Yields the hops from ``begin`` on. Each one is nearer to ``end`` than the one before."""
     place = begin
     while True:
         hop = onward[place]
@@ -79,7 +80,7 @@ def _walk(onward: dict[ClusterTopic, Hop], begin: ClusterTopic, end: ClusterTopi
 
 
 def on_the_way(hops: Collection[Hop], begin: ClusterTopic, end: ClusterTopic) -> list[Hop]:
-    """Returns all hops by which records can come from one place to the other."""
+    """Returns all hops on which records can come from ``begin`` to ``end``."""
     reached, grown = {begin}, True
     coming = feeding(hops, end)
     while grown:

@@ -15,7 +15,7 @@ ON_GAP = "on.gap"
 UNPROVEN = HaltReason.UNPROVEN.slug
 """The cause of a range that an operator took on trust."""
 DELETED = HaltReason.RETENTION_OVERTOOK.slug
-"""The cause of a range that the source deleted while a halt kept it from being copied."""
+"""The cause of a range that was due when the partition halted, and that the source has deleted since."""
 NEVER_ARRIVED = HaltReason.NEVER_ARRIVED.slug
 _WORDS = {
     ON_GAP: "offsets {first} to {last} of the source are not there to copy; going on was accepted",
@@ -29,26 +29,24 @@ _WORDS = {
 
 
 class Skips:
-    """Handles the skipped ranges of one process. Each range is logged before it is written down: a process that was
-    killed in between would otherwise leave a range that is written down, which nobody has a reason to log any more.
-    Logged twice is better than never."""
+    """Logs and writes the skipped ranges of one process. Each range is logged before it is written down. In the other
+    order, a process that was killed in between would leave a range that is written down, and so is never logged again.
+    A range that is logged twice is better than one that is never logged."""
 
     def __init__(self, state: Memory, log: EventLog) -> None:
         self._state = state
         self._log = log
         self._told: set[SkippedOffsets] = set()
-        """Ranges that were logged and not written yet. The write is tried again with each look for the position."""
+        """Ranges that are logged and not written yet, so that they are not logged again when the next look tries to
+        write them."""
 
-    async def write(
-        self, subject: Subject, ranges: Iterable[tuple[int, int, str]], *others: Entry, forget: Iterable[bytes] = ()
-    ) -> None:
+    async def write(self, subject: Subject, ranges: Iterable[tuple[int, int, str]], *others: Entry) -> None:
         """Logs ranges and writes them down.
 
         Args:
             subject: the partition.
-            ranges: first offset, end offset and cause. Empty ones are left out.
+            ranges: first offset, end offset and cause of each. Empty ranges are left out.
             others: entries that are written with them.
-            forget: keys that are taken away with that.
 
         Raises:
             NetworkError: it is not certain that all of it was written.
@@ -59,11 +57,11 @@ class Skips:
             if start < end
         ]
         told = {self._tell(each) for each in skipped}
-        await self._state.save([*others, *skipped], forget=forget)
+        await self._state.save([*others, *skipped])
         self._told -= told
 
     def _tell(self, skipped: SkippedOffsets) -> SkippedOffsets:
-        """Logs a range, once while it is being written. Returns its key in ``_told``."""
+        """Logs a range, unless it is already logged and not written yet. Returns its key in ``_told``."""
         key = _timeless(skipped)
         if key not in self._told:
             self._told.add(key)

@@ -1,16 +1,16 @@
 """Decides where the copy of a partition begins if it is not to begin where the source does (``start.from``), once, and
 keeps that in the internal topic.
 
-From then on the source's log looks as if it began there (``net.logs.log.SourceLog.begins``), like one whose earlier
-records were deleted (DeleteRecords): with exact offsets the destination's log begins at the same offset
-(``relay.leading``), and a batch that holds the offset is copied from there on (``relay.hot.deep``).
+From then on, the source's log looks as if it began there (``net.logs.log.SourceLog.begins``), like a log whose earlier
+records were deleted (DeleteRecords). With exact offsets, the destination's log begins at the same offset
+(``relay.leading``). A batch that holds the offset is copied from that offset on (``relay.hot.deep``).
 
-Only a partition of which nothing was ever copied is decided upon. If that is not certain, its copy begins where the
-source does: that may copy too much, and never too little.
+This is decided only for a partition of which nothing was ever copied. If that is not certain, its copy begins where the
+source does: that may copy too much, but never too little.
 
-Two workers may decide at the same time, and one that was stopped may write its decision down long afterwards. So the
-topic is read before a decision, and again behind it: of several ones, the first counts. One that came when the copy had
-already begun before that offset is taken back (``is_late``).
+Two workers may decide at the same time, and a worker that was stopped may write its decision down long afterwards. So
+the topic is read before a decision and again after it: of several decisions, the first counts. A decision that came
+after the copy had already begun at a lower offset is removed again (``is_late``).
 """
 
 import asyncio
@@ -37,17 +37,18 @@ from mirror.relay.settings import COMMITTED, EARLIEST, LATEST, RelaySettings
 from mirror.wire.errors import ErrorCode
 
 GroupOffsets = Callable[[str], Awaitable[Mapping[tuple[str, int], int]]]
-"""Returns what a group has committed, by topic and partition. Raises NetworkError if that is not known now."""
+"""Returns the offsets that a group has committed, by topic and partition. Raises NetworkError if they are not known
+now."""
 
 
 class _Committed(NamedTuple):
-    """What ``start.group`` has committed. Asked for all partitions together."""
+    """What ``start.group`` has committed, asked once for all partitions."""
 
     offsets: dict[tuple[str, int], int]
     topics: dict[str, bytes | None]
-    """The topics that the source had then, with their ids. Of others, the answer says nothing."""
+    """The topics that the source had at that time, with their ids. The answer says nothing about other topics."""
     until: float
-    """It counts up to this time, by the monotonic clock."""
+    """The answer counts until this time (monotonic clock, in s)."""
 
 
 class Starts:
@@ -62,8 +63,8 @@ class Starts:
         log: EventLog,
         group_offsets: GroupOffsets | None = None,
     ) -> None:
-        """``group_offsets``: how ``start.group`` is asked; None: its coordinator is found and asked, which may have the
-        brokers create the topic of groups."""
+        """``group_offsets``: asks for the commits of ``start.group``. None: its coordinator is found and asked, which
+        may make the brokers create ``__consumer_offsets``."""
         self._state = state
         self._source = source
         self._settings = settings
@@ -75,27 +76,27 @@ class Starts:
         self._begun_ms: int | None = None
 
     def begin_now(self) -> None:
-        """For a plan: a flow that was never started would begin now."""
+        """Takes now as the time at which the flow began, if it was never started. For a plan."""
         self._begun_ms = _now_ms()
 
     @property
     def wanted(self) -> bool:
-        """True if copies need not begin where their source does."""
+        """True if a copy may begin elsewhere than at its source's beginning."""
         return self._settings.start_from != EARLIEST
 
     def known(self, partition: Partition) -> StartingOffset | None:
-        """Returns what was decided for the current source topic; None: nothing."""
+        """Returns what was decided for the current source topic; None if nothing was."""
         topic = self._source.topics.get(partition.topic)
         return self._state.ledger.starting(partition.subject, id_text(topic.topic_id) if topic is not None else None)
 
     def begins(self, partition: Partition) -> int:
-        """Returns the offset at which the copy begins if the source begins before it."""
+        """Returns the offset at which the copy begins, if the source begins before it; 0 if nothing was decided."""
         known = self.known(partition)
         return known.offset if known is not None else 0
 
     async def decide(self, partition: Partition, here: SourceLog) -> None:
-        """Decides where the partition's copy begins, unless that is decided, and writes it down. Call it only if
-        nothing of the partition was ever copied. ``here`` begins there from then on.
+        """Decides where the partition's copy begins, unless that is decided, and writes it down. From then on, ``here``
+        begins there. Must be called only if nothing of the partition was ever copied.
 
         Raises:
             PartitionHalted: start_unknown.
@@ -103,7 +104,8 @@ class Starts:
         """
         await self._state.load()
         if self.known(partition) is None:
-            # Also that it begins where the source does: whoever is asked next may answer with another offset.
+            # A decision to begin where the source does is written as well: the next worker's answer might be another
+            # offset.
             found = await self.find(partition, here) or self._from(partition, here, 0, 0)
             await self._state.save([found])
             await self._state.load()
@@ -118,16 +120,16 @@ class Starts:
         here.begins = self.begins(partition)
 
     async def is_late(self, partition: Partition, there: PartitionLog, filler: int) -> bool:
-        """Returns True if the copy has begun before the offset that is decided upon (exact offsets): that was decided
-        by a worker that had lost the partition meanwhile. Then the decision is taken back.
+        """Returns True if the copy has begun before the decided offset (exact offsets). A worker that had lost the
+        partition by then made that decision, so it is removed.
 
         Args:
-            partition: whose copy it is.
+            partition: the partition.
             there: the destination's log.
             filler: the producer id of the partition's filler.
 
         Raises:
-            NetworkError: cannot be determined now.
+            NetworkError: cannot be determined now, or it is not certain that the decision was removed.
         """
         starting, start = self.known(partition), await there.start()
         if starting is None or start >= starting.offset:
@@ -139,7 +141,7 @@ class Starts:
         return True
 
     async def find(self, partition: Partition, here: SourceLog) -> StartingOffset | None:
-        """Returns where the copy would begin by the settings; None: where the source does.
+        """Returns where the copy would begin according to the settings; None if where the source begins.
 
         Raises:
             PartitionHalted: start_unknown.
@@ -151,7 +153,7 @@ class Starts:
             return None
         batch = await _holding(here, chosen, compacted=partition.terms.compacted)
         if not partition.terms.rewrites:
-            chosen = batch  # no batch is opened, so it is copied whole
+            chosen = batch  # no batch is opened, so this one is copied whole
             if chosen <= start:
                 return None
         return self._from(partition, here, chosen, batch)
@@ -169,7 +171,7 @@ class Starts:
         )
 
     async def _chosen(self, partition: Partition, here: SourceLog) -> int | None:
-        """Returns the offset that the settings name; None: the source's first."""
+        """Returns the offset that the settings name; None for the source's first offset."""
         start_from = self._settings.start_from
         if not self.wanted:
             return None
@@ -178,7 +180,7 @@ class Starts:
         at_ms = self._flow_began() if start_from == LATEST else self._settings.start_at_ms
         if at_ms is None:
             return None
-        end = await here.visible_end()  # first: what comes after that is later than the question
+        end = await here.visible_end()  # first: records behind it came after the question
         try:
             found = await here.first_since(at_ms)
         except Refused as error:
@@ -195,8 +197,8 @@ class Starts:
         return end if found is None else min(found, end)
 
     def _flow_began(self) -> int | None:
-        """Returns when the flow was first started (ms since 1970), by the clock of the worker that did so; None: that
-        is not known, so that nothing may be left out."""
+        """Returns when the flow was first started (ms since 1970), by the clock of the worker that started it. None:
+        that is not known, so nothing may be left out."""
         began = [each.at_ms for each in self._state.ledger.flows if each.flow == self._settings.flow]
         return min(began, default=self._begun_ms)
 
@@ -216,7 +218,7 @@ class Starts:
     async def _ask_group(self) -> None:
         group, topics = self._settings.start_group, {name: each.topic_id for name, each in self._source.topics.items()}
         offsets = dict(await self._group_offsets(group))
-        # Without any, its name may be wrong: whoever comes next asks again.
+        # If the group has no commit, its name may be wrong: the next partition asks again.
         self._committed = _Committed(offsets, topics, time.monotonic() + LOOKED_UP_FOR_S) if offsets else None
 
     async def _ask_coordinator(self, group: str) -> Mapping[tuple[str, int], int]:
@@ -231,14 +233,14 @@ def _now_ms() -> int:
 
 
 async def check_kept(partition: Partition, here: SourceLog, starting: StartingOffset | None, settle_s: float) -> None:
-    """Checks that the source has not lost its end from before the copy's start, as long as nothing is copied. New
-    records would take the offsets before it, and would be taken for old ones.
+    """Checks that the source has not lost its end from before the copy's start, as long as nothing is copied. Otherwise
+    new records would take the offsets before that start, and would be taken for old ones.
 
     Args:
         partition: for messages.
         here: the source's log.
-        starting: where the copy begins.
-        settle_s: in which a new leader of the source catches up.
+        starting: where the copy begins. Nothing is checked if it is None, or begins at 0.
+        settle_s: how long a new leader of the source is given to catch up.
 
     Raises:
         PartitionHalted: source_truncated.
@@ -262,17 +264,18 @@ async def check_kept(partition: Partition, here: SourceLog, starting: StartingOf
                 f"{ended.offset} now: records with offsets in between may be new ones",
             )
     if await here.true_end() < starting.offset:
-        await asyncio.sleep(settle_s)  # a leader that is still catching up
+        await asyncio.sleep(settle_s)  # the leader may still be catching up
         if (end := await here.true_end()) < starting.offset:
             raise halt(HaltReason.SOURCE_TRUNCATED, f"{told}the source ends at {end} now")
 
 
 async def _holding(here: SourceLog, offset: int, *, compacted: bool) -> int:
-    """Returns the base offset of the batch that holds ``offset``; ``offset`` if a batch begins there or none is there.
+    """Returns the base offset of the batch that holds ``offset``. Returns ``offset`` if a batch begins there, or none
+    is there.
 
-    No checksum covers base offsets. So the batch before has to end where this one begins, unless the source begins
-    there, or has a gap before it and is ``compacted``. If it does not, nothing is cut: ``offset`` is returned, and the
-    batch is refused when it is copied.
+    No checksum covers base offsets. So the batch before this one must end where this one begins, unless the source
+    begins there, or has a gap before it and is ``compacted``. If it does not, the batch is not cut: ``offset`` is
+    returned, and the batch is refused when it is copied.
     """
     try:
         found = await here.batch_at(offset)

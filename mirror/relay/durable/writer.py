@@ -1,4 +1,4 @@
-"""Writes to the internal topic at the destination at the right times: what flow and partitions are, halts, skipped
+"""Decides when the internal topic at the destination is written: which flow and partitions it is about, halts, skipped
 ranges; in mapped mode also positions and maps."""
 
 import asyncio
@@ -20,27 +20,28 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 
 NOTE_EVERY_S = 60.0
-"""In exact mode, what was copied last is written down this often. The group's commits have it more often, and vanish
-with a deleted topic."""
+"""Interval at which exact mode writes down what was copied last. The group commits it more often, but its commits
+vanish with a deleted topic."""
 LOOK_EVERY_S = 10.0
-"""Pause between two checks that the topic still has what was written down."""
+"""Pause between two checks that the topic still has what was written."""
 FIRST_NOTE_S = 1.0
-"""Shorter interval of notes for a partition of which nothing was ever written down: retention at the destination may
-take old records at once, and then nothing else shows what they were a copy of."""
+"""Shorter interval of notes for a partition of which no note was ever written: retention at the destination may delete
+old records at once, and then nothing else shows what they were a copy of."""
 
 
 class DurableState:
-    """Writes for one flow. ``state``: the topic; ``pins``: the part about single partitions, in either mode."""
+    """Writes the durable state of one flow. ``state``: the internal topic; ``pins``: the state of single partitions, in
+    either mode."""
 
     def __init__(self, relay: Orchestrator, state: Memory | None = None) -> None:
-        """``state``: used instead of the topic at the destination."""
+        """``state``: used instead of the internal topic at the destination."""
         self._relay = relay
         self._writing = asyncio.Lock()
         self._soon = asyncio.Event()
         self._unwritten = ""
-        """What was logged of the last write that failed."""
+        """The last write error that was logged; empty once a write succeeds."""
         self._skipped: list[tuple[Subject, int, int]] = []
-        """Ranges that were passed over and are yet to be written down."""
+        """Source ranges (partition, first offset, end offset) that were passed over and are not written yet."""
         self.strays = Strays(relay, self._save)
         settings = relay.settings
         self.state: Memory = state if state is not None else InternalTopic(relay.destination, settings.flow, lean=True)
@@ -50,10 +51,11 @@ class DurableState:
         self._rewriting = Rewriting(relay, self.state, self.pins, self._writing)
 
     async def open(self) -> None:
-        """Finds or creates the topic, recalls what was skipped by earlier processes, and writes down who the flow is.
+        """Finds or creates the topic, recalls what earlier processes have skipped, and writes down which flow the topic
+        belongs to.
 
         Raises:
-            NetworkError: the destination does not answer, or does not let us.
+            NetworkError: the destination does not answer, or refuses.
         """
         await self.state.open(replication_factor=self._relay.settings.state_replication_factor)
         self.pins.was_empty = not self.state.ledger.flows
@@ -74,7 +76,7 @@ class DurableState:
         if settings.mapped:
             try:
                 while True:
-                    # Not wait_for: before Python 3.12 it forgets that it was cancelled if the event comes just then.
+                    # Not wait_for: before Python 3.12 it loses a cancellation that comes together with the event.
                     with suppress(TimeoutError):
                         async with asyncio.timeout(settings.checkpoint_interval_ms / 1000):
                             await self._soon.wait()
@@ -90,7 +92,7 @@ class DurableState:
             await self.write_down()
 
     def write_soon(self) -> None:
-        """Has everything written down now, when a partition has halted (``offsets: mapped``): its topics may be
+        """Has everything written now (``offsets: mapped``). For a partition that has halted: its topics may be
         recreated before the next checkpoint is due."""
         self._soon.set()
 
@@ -100,22 +102,25 @@ class DurableState:
             await asyncio.sleep(LOOK_EVERY_S)
             if await self._rewriting.look():
                 await self.write_down()
-                # A flow the other way that has begun meanwhile has seen nothing of this one.
+                # A flow in the opposite direction that has begun meanwhile has seen no entry of this flow.
                 self._relay.look_now()
 
     async def write_down(self, *, closing: bool = False) -> None:
-        """Writes down where the partitions are now. If it fails, the next call writes it all, and a start finds it
-        again.
+        """Writes down the current positions of the partitions, and removes notes of what was due that no longer count.
+        If a write fails, it is logged, and the next call writes all of it again; a start finds the positions in the
+        logs.
 
-        ``closing``: nothing more will be sent. For partitions with nothing under way, that is written down, too.
+        Args:
+            closing: True if nothing more will be sent. For partitions with nothing in flight, that is written down,
+                too.
         """
         async with self._writing:
             if self._relay.settings.mapped:
                 await self._write_down(closing=closing)
             else:
                 await self._note()
-            with suppress(NetworkError):
-                await self.pins.due.settle(self._relay.partitions.values())
+        with suppress(NetworkError, TimeoutError):
+            await self.pins.due.settle(self._relay.partitions.values(), self._relay.locator.owners.owns)
 
     async def _note(self, *, first: bool = False) -> None:
         partitions = self._relay.partitions.values()
@@ -127,14 +132,14 @@ class DurableState:
             self._unwritten = ""
 
     def _tell_unwritten(self, error: NetworkError) -> None:
-        """Logs the error, once until it is another one or over."""
+        """Logs the error, once until there is another one or a write succeeds."""
         if str(error) != self._unwritten:
             self._unwritten = str(error)
             self._relay.log.warning("state_not_written", topic=self.state.topic, detail=str(error))
 
     async def _write_down(self, *, closing: bool) -> None:
-        """Writes down checkpoints and maps. Partitions in which somebody else's batches may stand between ours are
-        looked at first, while the others are written."""
+        """Writes down checkpoints and maps. Partitions in which others' batches may stand between ours are looked at
+        first, while the rest is written."""
         accounts = {
             each: each.queue.copied for each in self._relay.partitions.values() if each.queue.copied is not None
         }
@@ -153,9 +158,10 @@ class DurableState:
             await self.strays.ended()
 
     async def _save(self, partitions: Collection[Partition], accounts: list[Unwritten]) -> None:
-        """Writes down accounts of these partitions."""
+        """Writes down the accounts of these partitions. A failure is logged."""
         try:
-            # Ranges go first: behind a checkpoint that passes over one, nothing would show that it is yet to be noted.
+            # Ranges go first: once a checkpoint has passed a range, nothing would show that the range is still to be
+            # written.
             await self._write_skipped()
             await save(self.state, accounts)
             self._unwritten = ""
@@ -163,17 +169,17 @@ class DurableState:
             self._tell_unwritten(error)
             for partition in partitions:
                 if partition.queue.copied is not None and partition.queue.copied.open_map.overflows:
-                    # It waits, and ``MappedLocator`` looks for it only when the map is written: memory is bounded.
+                    # It waits: ``MappedLocator`` locates it only once its map is written. So memory is bounded.
                     self._relay.doubt_now(partition, "state_not_written", str(error))
 
     def skip(self, subject: Subject, start: int, end: int) -> None:
-        """Has it written down that source offsets ``start`` up to ``end`` are passed over, by decision (``offsets:
-        mapped``). That happens now, and before any checkpoint behind them."""
+        """Has it written down that source offsets ``start`` up to ``end`` (exclusive) are passed over, by decision
+        (``offsets: mapped``). That is done now, and before any checkpoint behind them."""
         self._skipped.append((subject, start, end))
         self.write_soon()
 
     async def _write_skipped(self) -> None:
-        """Writes down all ranges that were passed over by now. Those that fail are left for the next time.
+        """Writes down all ranges that were passed over by now. Ranges that fail are written the next time.
 
         Raises:
             NetworkError: it is not certain that they were written.
@@ -181,5 +187,5 @@ class DurableState:
         for one in list(self._skipped):
             subject, start, end = one
             await self.pins.skips.write(subject, [(start, end, ON_GAP)])
-            with suppress(ValueError):  # another turn has written it meanwhile
+            with suppress(ValueError):  # another call has written it meanwhile
                 self._skipped.remove(one)

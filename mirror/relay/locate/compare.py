@@ -1,4 +1,4 @@
-"""Compares both logs of a partition: the last batch, and where they diverge."""
+"""Compares both logs of a partition: their last batches, and where the logs diverge."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ APPENDED = (
     " (the destination's broker has put the time of its append into its own; with destination.timestamps: append the "
     "flow takes that)"
 )
-"""Added to the detail if that alone may be the difference."""
+"""Added to a halt's detail if this alone may be the difference."""
 LOOKS_BACK = 16
-"""Data batches of a compacted topic that are tried, from the last one back, until one can be compared."""
+"""Number of data batches of a compacted topic that are tried, from the last one back, until one can be compared."""
 
 
 class Proof(NamedTuple):
@@ -42,26 +42,28 @@ class Proof(NamedTuple):
 
     proven: bool
     epoch: int = NO_EPOCH
-    """Leader epoch of the source batch before the destination's end; -1: not known."""
+    """Leader epoch of the source batch that ends at the destination's end; -1: not known."""
     why: str = ""
-    """The reason why nothing could be compared, or only an earlier batch; otherwise empty."""
+    """Why nothing could be compared, or only an earlier batch; otherwise empty."""
     cleaned: bool = False
-    """True if that is because log cleaners have left nothing that both sides still have."""
+    """True if log cleaners are the cause: they have left nothing that both sides still have."""
     upto: int | None = None
     """The end of the batch that was examined last, if that is not the last data batch. The batches behind it are in
-    their place only if no marker there stands in the place of a record."""
+    their place only if no marker behind it stands in the place of a record."""
 
 
 class Original(NamedTuple):
-    """What the source has in the place of a copy."""
+    """What the source has at the offsets of a copy."""
 
     header: BatchHeader
     batch: bytes
-    """All of it, header and records."""
+    """The whole batch, header and records."""
     several: bool = False
-    """True if it is no batch of the source's, but stands for all that the source has at the copy's offsets."""
+    """True if this is not a batch of the source, but stands for everything that the source has at the copy's
+    offsets."""
     displaced: tuple[BatchHeader, bytes] | None = None
-    """The source's batch there, if the copy is like it in all but its place: that may be a wrong one."""
+    """The source's batch there, if the copy equals it except for its offsets. One of the two may stand in a wrong
+    place."""
 
 
 class Comparison:
@@ -76,10 +78,11 @@ class Comparison:
     # -- data --------------------------------------------------------------------------------------------------------
 
     async def tail(self, log_start: int, end: int, *, whole: bool = False) -> Tail:
-        """Returns the destination from its last data batch before ``end`` on. ``whole``: its log ends at ``end``.
+        """Returns the end of the destination's log: from its last data batch before ``end`` on. ``whole``: True if
+        ``end`` is the log's end.
 
         Raises:
-            PartitionHalted: that batch is somebody else's, or the log's last batch is damaged.
+            PartitionHalted: the last data batch is somebody else's, or the log's last batch cannot be read.
         """
         tail = await look_back(self._there, log_start, end, owner=self._rules.owner, whole=whole)
         if tail.data is not None:
@@ -92,15 +95,25 @@ class Comparison:
             raise foreign(header, self._rules.name, f"{written} were written by others")
 
     async def prove(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> Proof:
-        """Checks that the destination's last data batch equals the source's. Where a log cleaner has left nothing to
-        compare, an earlier one is checked.
+        """Checks that the destination's last data batch equals the source's. If log cleaners have left nothing of it to
+        compare, earlier batches are tried.
+
+        Args:
+            tail: the end of the destination's log.
+            log_start: the destination's log start offset.
+            source_start: where the source begins.
+            source_end: where the source ends.
+            end: where the destination ends.
+
+        Returns:
+            Whether a batch was proven equal, and if not, why.
 
         Raises:
-            PartitionHalted: it does not: source_truncated if the source lost it, corrupt if the source has it
-                elsewhere, else not_a_copy.
+            PartitionHalted: the batches differ. source_truncated if the source has lost its batch, corrupt if the
+                source has it at other offsets, otherwise not_a_copy.
         """
         if tail.data is None and end in (0, self._rules.led_to):
-            return Proof(proven=True)  # A log that has held nothing, or nothing but filler, needs no proof.
+            return Proof(proven=True)  # A log that has never held anything, or only filler, needs no proof.
         why, look, upto = "", tail, None
         for _ in range(LOOKS_BACK):
             if look.data is None:
@@ -122,12 +135,12 @@ class Comparison:
                     detail += APPENDED
                 stop = await self.parted(detail, log_start, source_start, source_end, end)
                 if found is not None and found.header.base_offset > header.base_offset:
-                    # Only a source that has lost its end has a gap where the copy has a batch.
+                    # A source has a gap at a batch of the copy only if it has lost its end.
                     truncated = stop.halted.reason == HaltReason.SOURCE_TRUNCATED.slug
                     raise stop if truncated else self._displaced(header, found.header)
                 raise stop
             if likeness is Likeness.SAME and found is not None:
-                # If markers follow, the source's batch before the end is another one, whose epoch may be later.
+                # If markers follow, another source batch stands before the end. Its epoch may be later.
                 epoch = found.header.leader_epoch if header.next_offset == end else NO_EPOCH
                 return Proof(proven=True, epoch=epoch, why=why, upto=upto)
             why = why or reason
@@ -136,9 +149,9 @@ class Comparison:
         return Proof(proven=False, why=why, cleaned=True, upto=upto)
 
     async def _shows_nothing(self, header: BatchHeader) -> bool:
-        """Returns True if the batch is an adopted one of which consumers get nothing, since its transaction was aborted
-        or a cleaner has emptied it, and the source, which was copied from here, has nothing at its offsets but markers.
-        """
+        """Returns True if this is an adopted batch without anything for consumers, because its transaction was aborted
+        or a cleaner has emptied it, and the source has only markers at its offsets. The source was copied from this
+        cluster."""
         if not self._rules.is_adopted(header):
             return False
         if header.record_count and not await self._is_aborted(header):
@@ -156,8 +169,8 @@ class Comparison:
         return Aborted(segment.aborted).drops(header)
 
     async def prove_unread(self, at: int, log_start: int, source_start: int, source_end: int, end: int) -> bool:
-        """Checks the destination's batch at an offset before its last data batch, as ``prove`` does that one. Returns
-        False if no data batch stands there.
+        """Checks a batch of the destination before its last data batch, as ``prove`` checks the last one. Returns False
+        if no data batch begins at ``at``. For the other arguments, see ``prove``.
 
         Raises:
             PartitionHalted: as ``prove``.
@@ -172,8 +185,8 @@ class Comparison:
         return True
 
     async def _shares_rest(self, copy: Data, source_start: int) -> bool:
-        """Returns True if the source begins in the middle of what became this one copy, of old messages or of small
-        batches, and still has all the others."""
+        """Returns True if the source begins in the middle of the old messages or small batches that became this one
+        copy, and still has all of them from there on."""
         found = await self._original(copy[0]) if copy[0].last_offset >= source_start else None
         if found is None or not (found.header.is_stand_in or found.several):
             return False
@@ -184,21 +197,26 @@ class Comparison:
         return compared.likeness is Likeness.SAME
 
     async def _is_original(self, copy: Data) -> bool:
-        """Returns True if the source has that batch, as far as can be compared."""
+        """Returns True if the source has this batch, or has nothing to compare it with."""
         compared = await self._compare(copy, await self._original(copy[0]))
         return compared.likeness is not Likeness.DIFFERENT
 
     async def _original(self, copy: BatchHeader) -> Original | None:
         """Returns the source's batch that holds the copy's base offset, or the next one; None if the source ends before
-        it. Of old messages, and of batches that may have become one, it is all that the source has at the copy's
-        offsets."""
+        that offset. If it is an old message, or one of several batches that may have become the copy, the result stands
+        for everything that the source has at the copy's offsets.
+
+        Raises:
+            PartitionHalted: the source answers with nothing below its high watermark, or a batch cannot be opened.
+            Unreachable: a new leader does not show these offsets yet.
+        """
         base = copy.base_offset
         segment = await self._here.read(base)
         found = Original(segment.batches[0][0], bytes(segment.batches[0][1])) if segment.batches else None
         if found is not None and self._is_a_part(found.header, copy):
             unshown = copy.next_offset > segment.high_watermark
             if unshown and segment.high_watermark < await self._here.true_end():
-                # A new leader shows the beginning of what became this copy, and the rest in a moment.
+                # A new leader shows the first part of what became this copy, and the rest in a moment.
                 raise Unreachable(f"{self._here.name}: what is at offset {copy.last_offset} is not to be read yet")
             try:
                 at_these = await records_at(self._here, base, copy.last_offset, old=found.header.is_stand_in)
@@ -209,10 +227,10 @@ class Comparison:
             return found
         true_end = await self._here.true_end()
         if max(base, segment.high_watermark) < true_end:
-            # A new leader's high watermark lags behind its log for a moment.
+            # The high watermark of a new leader lags behind its log for a moment.
             raise Unreachable(f"{self._here.name}: what is at offset {base}, or behind it, is not to be read yet")
         if base < segment.high_watermark:
-            # No cleaner touches the newest segment.
+            # Log cleaners leave the newest segment alone.
             raise halt(
                 HaltReason.CORRUPT,
                 f"{self._here.name}: offset {base} is answered with nothing, below {segment.high_watermark}",
@@ -220,7 +238,7 @@ class Comparison:
         return found
 
     def _is_a_part(self, header: BatchHeader, copy: BatchHeader) -> bool:
-        """Returns True if the copy may have been made of this batch of the source and of others beside it."""
+        """Returns True if the copy may have been made of this source batch and of batches beside it."""
         if header.is_stand_in or header.base_offset > copy.last_offset:
             return header.base_offset <= copy.last_offset
         beside = header.base_offset > copy.base_offset or header.last_offset < copy.last_offset
@@ -228,13 +246,13 @@ class Comparison:
 
     @staticmethod
     def _is_like(header: BatchHeader, copy: BatchHeader) -> bool:
-        """Returns True if the copy may be of this batch, and one of the two stands in a wrong place."""
+        """Returns True if the copy may be of this batch, although one of the two stands in a wrong place."""
         return is_like(header, unstamped(copy, header.max_timestamp) if is_stamped(copy) else copy)
 
     async def _check_place(self, copy: Data, found: Original | None, source_start: int) -> None:
-        """Halts if the source has the copy's batch under another base offset, which no checksum covers. No other source
-        has the same records elsewhere, so the batch must not be passed over as a different one. If it is the copy that
-        is displaced, this does not halt."""
+        """Halts if the source has the copy's batch at another base offset, which no checksum covers. No other source
+        has the same records at other offsets, so the batch must not be taken for a different one. If it is the copy
+        that stands in a wrong place, this does not halt."""
         if found is None:
             return
         header, (other, batch) = copy[0], found.displaced or found[:2]
@@ -254,8 +272,8 @@ class Comparison:
         )
 
     async def _stands(self, header: BatchHeader, source_start: int) -> bool:
-        """Returns True if the source's batch is also found at its own base offset. In a log without gaps, a read there
-        finds something else if that offset is wrong."""
+        """Returns True if a read at the source batch's own base offset also finds it. In a log without gaps, such a
+        read finds something else if that offset is wrong. False for a compacted topic."""
         if self._rules.terms.compacted or header.base_offset < source_start:
             return False
         segment = await self._here.read(header.base_offset)
@@ -278,10 +296,11 @@ class Comparison:
     # -- where they diverge ------------------------------------------------------------------------------------------
 
     async def beyond(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> PartitionHalted:
-        """Returns the halt that says why the destination ends behind the source's end.
+        """Returns the halt that says why the destination ends behind the source's end. For the arguments, see
+        ``prove``.
 
         Raises:
-            PartitionHalted: a batch of somebody else's stands before that.
+            PartitionHalted: somebody else's batch stands before that.
         """
         holes_from = max(tail.holes_from, source_end)
         only_filled = tail.holes_from <= source_end and (
@@ -299,9 +318,9 @@ class Comparison:
     async def parted(
         self, detail: str, log_start: int, source_start: int, source_end: int, end: int
     ) -> PartitionHalted:
-        """Returns the halt that says why the logs differ. Within one leader epoch an offset has only one batch. So a
-        source has lost records if it continues in a later epoch from where both still agree, if it ends there, or if
-        its id proves that it is the one that was copied and it ends before the copy.
+        """Returns the halt that says why the logs differ. Within one leader epoch, an offset has only one batch. So a
+        source has lost records in any of three cases: it continues in a later epoch where the logs stop agreeing; it
+        ends there; or its id shows that it is the topic that was copied, and it ends before the copy.
 
         Args:
             detail: what was seen, for the message.
@@ -311,7 +330,7 @@ class Comparison:
             end: where the destination ends.
 
         Raises:
-            PartitionHalted: a batch of somebody else's stands before that.
+            PartitionHalted: somebody else's batch stands before that.
         """
         name = self._rules.name
         agreed, after = await self._last_agreed(max(log_start, source_start), source_end, end)
@@ -325,7 +344,7 @@ class Comparison:
         if agreed is None:
             return halt(HaltReason.NOT_A_COPY, f"{name}: {detail}; {ends}")
         both = f"both agree up to offset {agreed.last_offset}, of leader epoch {agreed.leader_epoch}"
-        # Old messages have no epoch. If it is the source that was copied, it has changed, not the copy.
+        # Old messages have no epoch. If this is the source that was copied, the source has changed, not the copy.
         untold = after is not None and self._rules.pinned and NO_EPOCH in (agreed.leader_epoch, after.leader_epoch)
         if after is not None and after.leader_epoch <= agreed.leader_epoch and not untold:
             return halt(HaltReason.NOT_A_COPY, f"{name}: {detail}; {both}; {ends}")
@@ -334,9 +353,13 @@ class Comparison:
         return halt(HaltReason.SOURCE_TRUNCATED, f"{name}: {both}, and the source {goes_on}; {ends}; {alone}")
 
     async def _last_agreed(self, low: int, source_end: int, high: int) -> tuple[BatchHeader | None, BatchHeader | None]:
-        """Returns ``(agreed, after)``. ``agreed``: the source's last batch that the destination has as well, found by
-        bisection, or None. ``after``: the source's batch at the destination's next batch, or behind that. Markers in
-        between do not count as batches of the destination: the source may have lost its end only behind them."""
+        """Finds, by bisection, the last batch on which both logs agree.
+
+        Returns:
+            A pair. The first is the source's header of that batch; None if there is none. The second is the source's
+            header at the destination's next data batch, or behind it; None if the source has nothing there. Markers do
+            not count as batches of the destination: the source may have lost its end only behind them.
+        """
         agreed: BatchHeader | None = None
         after: BatchHeader | None = None
         start = low
@@ -344,7 +367,7 @@ class Comparison:
             middle = (low + high + 1) // 2
             data = (await self.tail(start, middle)).data
             if data is None or data[0].next_offset <= low:
-                low = middle  # nothing between them to compare
+                low = middle  # there is nothing to compare between them
                 continue
             base = data[0].base_offset
             found = await self._original(data[0]) if base < source_end else None
@@ -352,7 +375,7 @@ class Comparison:
             if likeness is Likeness.DIFFERENT:
                 high, after = base, found.header if found is not None else None
                 if found is not None and found.several and data[0].next_offset > source_end:
-                    after = None  # it ends among what became this copy
+                    after = None  # the source ends among the batches that became this copy
             else:
                 low = max(middle, data[0].next_offset)
                 if likeness is Likeness.SAME and found is not None:

@@ -1,13 +1,14 @@
-"""Checks that the source still has what was copied last, where the destination's log cannot show it.
+"""Checks that the source still has what was copied last, where the destination's log cannot show that.
 
 A copy whose log was emptied (retention, DeleteRecords) ends above 0 and holds no batch to compare. A source that lost
-its end in an unclean election, and has grown past the copy's end, then looks healthy. So the source is checked against
-the note that was written during copying: up to which offset, under which leader epoch, and the last batch's digest.
+its end in an unclean election, and has grown past the copy's end since, then looks healthy. So the source is checked
+against the note that was written during copying: up to which offset, under which leader epoch, and the last batch's
+digest.
 
 A copy that compares as equal is checked against the epoch of the note, too (``check_kept``).
 
 An epoch of the source ends where its next one begins. Records that were read under epoch E, up to offset D, are still
-there if E ends at D or later: a log that was truncated below D continues in a later epoch, which begins there. If E
+there if E ends at D or later: a log that was truncated below D continues in a later epoch, which begins below D. If E
 ends at or after the copy's end, all of the copy was made before the source changed its leader, however old the note is.
 """
 
@@ -23,40 +24,42 @@ from mirror.relay.halts import halt
 
 
 class StaleLeader(Unreachable):
-    """The leader that was asked has an earlier epoch than the one that was copied from: it has been deposed, or the
-    brokers that named it do not know better yet."""
+    """The leader that was asked has an earlier epoch than the leader that was copied from. It has been deposed, or the
+    brokers that named it do not know of the newer leader yet."""
 
 
 class EvidenceSource(Protocol):
     """The source's log. See ``net.logs.log.PartitionLog``."""
 
     async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes] | None:
-        """Returns the batch that holds ``offset``, or the next one."""
+        """Returns the header and the bytes of the batch that holds ``offset``, or of the next one; None if there is
+        none."""
 
     async def end_of_epoch(self, epoch: int) -> EpochEnd | None:
-        """Returns the offset at which the records of this leader epoch end."""
+        """Returns the offset at which the records of this leader epoch end; None if that cannot be asked."""
 
 
 class Unseen(NamedTuple):
-    """The part of the log that a resync could not compare: everything before ``end``."""
+    """The part of the destination's log that a resync could not compare: everything before ``end``."""
 
     why: str
-    """The cause, for messages."""
+    """Why it could not be compared, for messages."""
     end: int
-    """The destination's."""
+    """The destination's end."""
     source_start: int
     log_start: int
-    """The destination's."""
+    """The destination's log start offset."""
     data: bool
     """True if the destination's log holds a data batch."""
     cleaned: bool = False
     """True if the source has that batch as well and only its cleaner has changed it, or if only offsets that are not
     copied follow it."""
     differs: bool = False
-    """True if the destination has something else than the source: nobody may take that on trust."""
+    """True if the destination has something else than the source. Then no operator may take it on trust."""
     unshown: bool = False
-    """True if the source has nothing that shows where it had the last copies: ``end`` may be wrong, and they may be of
-    an end that it has lost. Only a source that has had no other leader since the note cannot have lost any."""
+    """True if the source has nothing that shows where it had the last copies. Then ``end`` may be wrong, and the copies
+    may come from an end that the source has lost. That is excluded only if the source has had the same leader since the
+    note."""
 
 
 class Known(NamedTuple):
@@ -65,27 +68,28 @@ class Known(NamedTuple):
     name: str
     """topic-partition, for messages."""
     pinned: bool
-    """True if the topics are the ones that were written down."""
+    """True if the topics are those that were written down."""
     has_ids: bool
-    """True if the source's topics have ids (Kafka 2.8). Without, a recreated topic may have the same leader epochs."""
+    """True if the source's topics have ids (Kafka 2.8 or later). Without ids, a recreated topic may have the same
+    leader epochs."""
     copied: tuple[LastCopied, ...]
-    """Notes of what was copied last, of these topics."""
+    """Notes of what was copied last, about these topics."""
     accepted: int
     """An operator has accepted what the destination holds before this offset."""
     compacted: bool
     """True if the source's cleaner may have changed its batches."""
     leader_epoch: int = NO_LEADER_EPOCH
-    """Of the source's leader that is asked; -1: not known, or not to be considered."""
+    """Epoch of the source's leader that is asked; -1: not known, or to be ignored."""
     replaced: bool = False
     """True if an operator has resumed over another source topic than the one that was copied. Until a copy of the new
-    topic is noted, nothing is harmless: the destination holds records of the previous topic."""
+    topic is noted, nothing counts as harmless: the destination holds records of the previous topic."""
 
 
 async def vouch(here: EvidenceSource, known: Known, unseen: Unseen) -> int:
-    """Checks that the source still has what was copied, though the destination cannot show it.
+    """Checks that the source still has what was copied, where the destination cannot show that.
 
     Returns:
-        Leader epoch of the source's batch before ``unseen.end``; -1 if it is not known.
+        Leader epoch of the source's batch that ends at ``unseen.end``; -1 if it is not known.
 
     Raises:
         PartitionHalted: source_truncated if the source has lost some of it; unproven if nothing shows that this is the
@@ -95,10 +99,10 @@ async def vouch(here: EvidenceSource, known: Known, unseen: Unseen) -> int:
     if known.accepted >= unseen.end:
         return NO_LEADER_EPOCH
     if not unseen.data and unseen.source_start >= unseen.log_start and known.pinned:
-        # From the source's start on, only markers were ever written, and the resync checks each of them.
+        # From the source's start on, only markers were ever written. The resync checks each of them.
         return NO_LEADER_EPOCH
     note = _newest(known.copied, known.accepted)
-    # Nobody can miss records before the end that the source no longer has. Those that its cleaner has changed remain.
+    # Records that the source no longer has cannot be missed. Those that its cleaner has changed are still there.
     harmless = known.pinned and (unseen.cleaned or unseen.source_start >= unseen.end)
     if note is None and known.replaced:
         detail = (
@@ -124,12 +128,13 @@ async def vouch(here: EvidenceSource, known: Known, unseen: Unseen) -> int:
 
 
 async def check_kept(here: EvidenceSource, known: Known, unseen: Unseen) -> LastCopied | None:
-    """Checks that no leader of the source has lost what was copied, where the last batches compare as equal. That does
-    not say everything: a producer without an answer sends its batch again, and after an unclean election the same bytes
-    may come to the same offset, with other records before them. And a marker that is lost leaves no trace among data.
+    """Checks that no leader of the source has lost what was copied, where the last batches compare as equal. Equal
+    batches do not show everything. A producer that got no response sends its batch again: after an unclean election,
+    the same bytes may land at the same offset, with other records before them. And a lost marker leaves no trace among
+    data.
 
     Returns:
-        The newest note of the copy, if one counts.
+        The newest note of the copy; None if none counts.
 
     Raises:
         PartitionHalted: source_truncated if the source's records of the note's epoch end before what was copied.
@@ -151,13 +156,19 @@ def _told(known: Known, unseen: Unseen, detail: str) -> str:
 
 
 async def _ask_epoch(here: EvidenceSource, known: Known, unseen: Unseen, note: LastCopied) -> bool:
-    """Returns True if the epoch under which it was read ends at or after the end of all that was copied, not only of
-    the note. Where that end is not certain, it has to be the current one. Halts if it ends before that of the note."""
+    """Returns True if the epoch of the note ends at or after the end of everything that was copied, not only of what
+    the note covers. If that end is not certain (``Unseen.unshown``), the epoch must be the current one.
+
+    Raises:
+        PartitionHalted: source_truncated if the epoch ends before the note's offset.
+        StaleLeader: the leader's epoch is earlier than the note's.
+        NetworkError: cannot be determined now.
+    """
     if note.leader_epoch < 0:
         return False
     if 0 <= known.leader_epoch < note.leader_epoch:
         if not known.has_ids:
-            return False  # it may be a topic that was made anew, whose epochs begin again
+            return False  # it may be a recreated topic, whose epochs begin again
         raise StaleLeader(
             f"{known.name}: copied under leader epoch {note.leader_epoch}, and the source's leader is of epoch "
             f"{known.leader_epoch}"
@@ -171,7 +182,7 @@ async def _ask_epoch(here: EvidenceSource, known: Known, unseen: Unseen, note: L
         if last is None:
             raise Unreachable(f"{known.name}: offset {copied - 1} is there at the source, and not to be read yet")
         if last[0].leader_epoch > note.leader_epoch or not await _knows_epochs(here, last[0]):
-            return False  # brokers before 2.0 say the same of epochs whose records are all gone
+            return False  # brokers before 2.0 give this answer also for epochs whose records are all gone
     if found.offset < copied:
         raise halt(
             HaltReason.SOURCE_TRUNCATED,
@@ -182,8 +193,8 @@ async def _ask_epoch(here: EvidenceSource, known: Known, unseen: Unseen, note: L
 
 
 async def _knows_epochs(here: EvidenceSource, header: BatchHeader) -> bool:
-    """Returns True if the source's log knows the epoch of this batch of its own. Brokers know none of old messages, nor
-    of any batch while ``message.format.version`` is below 0.11."""
+    """Returns True if the source's log knows the epoch of this batch. Brokers know no epochs of old messages, nor of
+    any batch while ``message.format.version`` is below 0.11."""
     if header.is_stand_in:
         return False
     found = await here.end_of_epoch(header.leader_epoch)
@@ -191,8 +202,13 @@ async def _knows_epochs(here: EvidenceSource, header: BatchHeader) -> bool:
 
 
 async def _compare(here: EvidenceSource, known: Known, unseen: Unseen, note: LastCopied) -> tuple[int, bool]:
-    """Returns ``(epoch, same)``. ``epoch``: the leader epoch of the source's batch before the end, if that is the batch
-    copied last, otherwise -1. ``same``: the source still has the batch copied last."""
+    """Returns ``(epoch, same)``. ``epoch``: the leader epoch of the source's batch that ends at ``unseen.end``, if that
+    is the batch copied last; otherwise -1. ``same``: True if the source still has the batch copied last.
+
+    Raises:
+        PartitionHalted: source_truncated if another batch stands there, and no cleaner explains it.
+        NetworkError: cannot be determined now.
+    """
     last = note.digest_at - 1
     if not note.digest or not unseen.source_start <= last < unseen.end:
         return NO_LEADER_EPOCH, False

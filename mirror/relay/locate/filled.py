@@ -22,47 +22,47 @@ if TYPE_CHECKING:
 
 
 class Filled(NamedTuple):
-    """The result for the markers behind the destination's last data batch that stand in the place of records."""
+    """The result of checking the markers behind the destination's last data batch."""
 
     until: int
-    """The end of the source's batch that the destination ends inside of, otherwise the destination's end. The rest of
-    that batch is filled as well, if batches are only copied whole."""
+    """The end of the source batch inside which the destination ends; otherwise the destination's end. If batches are
+    only copied whole, the rest of that batch is filled as well."""
     accepted: tuple[int, int] | None = None
-    """The range of offsets (first, end) where records are missing by an operator's decision."""
+    """First and next offset of the range where records are missing by an operator's decision; None: there is none."""
 
 
 class FilledCheck:
-    """Checks what was filled of one partition, for one look at its logs. Every read may raise NetworkError: cannot be
-    determined now."""
+    """Checks the filled offsets of one partition, for one look at its logs. Every read may raise NetworkError: cannot
+    be determined now."""
 
     def __init__(self, here: SourceLogStart, there: Readable, rules: ResyncRules) -> None:
         self._here = here
         self._there = there
         self._rules = rules
         self._passed: Mapping[int, int | str] | None = None
-        """See ``ResyncRules.passed``; None: not asked yet."""
+        """The result of ``ResyncRules.passed``; None: not asked yet."""
 
     async def check(self, tail: Tail, source_start: int, end: int, *, blame: bool = False) -> Filled:
-        """Checks that the destination has no marker where the source has a record behind the last data batch. A marker
+        """Checks that no marker stands behind the destination's last data batch where the source has a record. A marker
         is right if that record is superseded at a compacted source (``relay.locate.cleaned.superseded``), or if an
-        operator goes on without it. On a compacted topic the destination may have nothing there: its log cleaner has
-        removed the copy.
+        operator goes on without it. On a compacted topic, the destination may have nothing at such an offset: its log
+        cleaner has removed the copy.
 
         Args:
             tail: the destination's end, from its last data batch on.
             source_start: where the source begins.
             end: where the destination ends.
-            blame: report any such marker, because it may explain why the batches behind it do not fit.
+            blame: halt for any such marker, because it may explain why the batches behind it do not fit.
 
         Raises:
-            PartitionHalted: overfilled if there is such a marker; not_a_copy if there is nothing, and the topic is not
-                compacted.
+            PartitionHalted: overfilled (its variant FILLED_RECORD) if there is such a marker; not_a_copy if the
+                destination has nothing there, and neither topic is compacted.
         """
         at = max(tail.holes_from, source_start)
         markers = Markers(self._there, at, end)
         back = _Back(self._here, self._rules, at, end, blame=blame)
         while at < end:
-            # Aborted data that was left out under another isolation level does not count as records here either.
+            # Aborted data that was left out under another isolation level does not count as records now either.
             left_out = not self._rules.committed and at < self._rules.aborted_to
             segment = await self._source_at(at, committed=self._rules.committed or left_out)
             if segment is None:
@@ -91,9 +91,9 @@ class FilledCheck:
     async def _check_batch(
         self, header: BatchHeader, batch: memoryview, start: int, end: int, markers: Markers, back: _Back
     ) -> None:
-        """Checks what the destination has in the place of one source batch, from ``start`` up to its end. Between the
-        records of a batch that was cut into pieces, markers are right, and in the place of those that were passed
-        over."""
+        """Checks what the destination has in the place of one source batch, from ``start`` up to the batch's end.
+        Markers are right between the records of a batch that was cut into pieces, and in the place of records that were
+        passed over."""
         first = max(header.base_offset, start)
         filled = await markers.within(first, header.last_offset)
         passed = await self._passed_over(header, batch) if filled else frozenset()
@@ -119,9 +119,9 @@ class FilledCheck:
             raise halt(HaltReason.NOT_OPENED, f"{self._here.name}: {error}") from error
 
     async def _passed_over(self, header: BatchHeader, batch: memoryview) -> frozenset[int]:
-        """Returns the offsets of the batch whose records were passed over, by what is written down. Another owner may
-        have written it a moment ago, so it is read when it is needed. A record of another leader epoch is not the one
-        that was passed over."""
+        """Returns the offsets of the batch whose records were passed over, according to the internal topic. Another
+        owner may just have written that, so it is read when it is first needed. A record of another leader epoch is not
+        the one that was passed over."""
         if self._rules.passed is None:
             return frozenset()
         if self._passed is None:
@@ -136,7 +136,8 @@ class FilledCheck:
 
     def _same(self, header: BatchHeader, batch: memoryview, passed: Mapping[int, int | str]) -> frozenset[int]:
         """Returns those of the offsets whose records are the ones that were passed over. Old messages have no leader
-        epoch that says so: their digest does. If a version wrote it down without one, they have to be too large."""
+        epoch to tell them apart by, so their digests are compared. If an earlier version wrote no digest, the record
+        counts if it is too large."""
         most = self._rules.terms.max_batch_size
         same = set[int]()
         try:
@@ -156,7 +157,7 @@ class FilledCheck:
         return frozenset(same)
 
     async def _source_at(self, offset: int, *, committed: bool) -> Segment | None:
-        """Returns a piece of the source; None if ``offset`` is behind its end, which may have gone back."""
+        """Returns a part of the source; None if ``offset`` is behind the source's end, which may have gone back."""
         try:
             return await self._here.read(offset, max_bytes=READ_BYTES, committed=committed)
         except Refused as error:
@@ -174,8 +175,8 @@ class FilledCheck:
 
 
 class _Back:
-    """Source batches for which the destination has markers: either they came back with another leader, or the markers
-    should not be there."""
+    """Source batches in whose place the destination has markers. Either the batches came back with another leader, or
+    the markers should not be there."""
 
     def __init__(self, here: Readable, rules: ResyncRules, start: int, end: int, *, blame: bool) -> None:
         self._rules = rules
@@ -187,16 +188,20 @@ class _Back:
         self._lost: LostRecord | None = None
 
     async def take(self, header: BatchHeader, batch: memoryview, passed: frozenset[int] = frozenset()) -> None:
-        """Takes the next of these batches, in offset order. ``passed``: offsets at which markers are right."""
+        """Takes the next of these batches, in offset order. ``passed``: offsets at which markers are right.
+
+        Raises:
+            PartitionHalted: overfilled, as soon as it is certain.
+        """
         at = max(header.base_offset, self._start)
         in_pieces = self._rules.terms.rewrites
         if not in_pieces:
             self._until = max(self._until, header.next_offset)
         if min(header.next_offset, self._until) <= self._rules.gaps_to and not self._blame:
-            return  # given up before
+            return  # given up by an earlier decision
         self._first = at if self._first is None else self._first
-        # A cleaner keeps a batch's first and last offset or removes all of it, so only whole batches were filled, if
-        # batches are not copied in pieces.
+        # A cleaner keeps a batch's first and last offset, or removes all of it. So if batches are not copied in pieces,
+        # only whole batches were filled.
         cleaned = self._rules.terms.compacted and (in_pieces or header.base_offset >= self._start)
         if self._lost is None and (self._blame or not cleaned):
             self._lost = LostRecord(at, "")
@@ -206,14 +211,18 @@ class _Back:
             raise self._overfilled(self._lost)
 
     def ends_inside(self, segment: Segment) -> None:
-        """Extends ``until`` over the rest of a batch of aborted data whose first offsets were filled: that is filled,
-        too."""
+        """If the destination ends inside a batch of aborted data whose first offsets were filled, extends ``until``
+        over the rest of it, so that the rest is filled, too."""
         for header, _ in segment.batches:
             if header.base_offset < self._end < header.next_offset:
                 self._until = max(self._until, header.next_offset)
 
     async def judged(self) -> Filled:
-        """Returns the result for all batches taken, or raises the halt."""
+        """Returns the result for all batches taken.
+
+        Raises:
+            PartitionHalted: overfilled.
+        """
         if self._first is None:
             return Filled(self._until)
         lost = self._lost
@@ -239,5 +248,5 @@ class _Back:
 
 
 def _before(segment: Segment, offset: int) -> Segment:
-    """Returns the segment with only those batches that begin before the offset."""
+    """Returns the segment with only the batches that begin before the offset."""
     return segment._replace(batches=[each for each in segment.batches if each[0].base_offset < offset])

@@ -1,5 +1,5 @@
-"""Finds the batch of the source that holds a position which is no batch's first offset. Batches may be copied in pieces
-(``relay.hot.deep``), so that the copy ends inside of one."""
+"""Finds the source batch that holds a position inside it. Batches may be copied in pieces (``relay.hot.deep``), so the
+copy may end inside of one."""
 
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from mirror.records.header import BatchHeader
 
 
 class BatchesSource(Protocol):
-    """The source's log, as far as it is asked here."""
+    """The part of the source's log that this module needs."""
 
     async def batch_at(self, offset: int, /) -> tuple[BatchHeader, bytes] | None:
         """See ``PartitionLog``."""
@@ -28,17 +28,21 @@ async def batch_holding(
     source_end: int,
     starting: StartingOffset | None = None,
 ) -> int:
-    """Returns the base offset of the source batch that holds ``offset`` behind its first one. ``NOT_INSIDE``: there is
-    none, batches are not copied in pieces, or it does not stand where it says. No checksum covers base offsets, so the
-    batch before it has to end there, or before a gap in a compacted topic.
+    """Returns the base offset of the source batch that holds ``offset`` behind its first offset. No checksum covers
+    base offsets, so it is verified: the batch before must end there, or before a gap in a compacted topic.
 
     Args:
-        here: the source.
-        terms: of the topic.
-        offset: all before is copied.
+        here: the source's log.
+        terms: the topic's terms.
+        offset: everything before it is copied.
         source_start: where the source begins.
-        source_end: where it ends.
-        starting: where the copy begins, if it begins later than the source; then the batch that holds that is known.
+        source_end: where the source ends.
+        starting: where the copy begins, if that is behind the source's start. The batch that holds that offset is
+            known.
+
+    Returns:
+        The base offset. ``NOT_INSIDE`` if there is no such batch, batches are not copied in pieces, or the base offset
+        cannot be verified.
 
     Raises:
         NetworkError: cannot be determined now.
@@ -48,7 +52,7 @@ async def batch_holding(
         return NOT_INSIDE
     found = await here.batch_at(offset)
     if found is None and starting is not None and starting.batch < offset == begins:
-        return starting.batch  # a new leader of the source may show less for a while than the one that was asked then
+        return starting.batch  # for a while, a new leader of the source may show less than the one that was asked then
     if found is None and await here.visible_end() < offset:
         raise Unreachable(f"a new leader of the source does not show yet what stands before offset {offset}")
     if found is None or found[0].base_offset >= offset:

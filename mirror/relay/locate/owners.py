@@ -1,6 +1,6 @@
-"""Decides who owns a partition: the worker that took its transactional id over last, as the coordinator tells.
+"""Determines who owns a partition: the worker that took over its transactional id last, according to the coordinator.
 
-A worker takes a partition over before it looks at the logs. From then on a predecessor that asks for the owner learns
+A worker takes a partition over before it looks at the logs. From then on, a predecessor that asks for the owner learns
 that it must let go.
 """
 
@@ -17,17 +17,17 @@ from mirror.relay.partition.phases import Phase
 from mirror.wire.errors import ErrorCode
 
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
-"""Somebody else owns the id, or has written after us."""
+"""Error codes that mean that another worker owns the id, or has written after us."""
 
 
 def transactional_id(flow: str, partition: Partition) -> str:
     """Returns the transactional id whose owner may fill the partition's holes. A dot in the flow's id is written
-    ``%2E``: flow "a.b" with topic "c" would otherwise have the id of flow "a" with topic "b.c"."""
+    ``%2E``. Otherwise flow "a.b" with topic "c" would have the id of flow "a" with topic "b.c"."""
     return f"{_prefix(flow)}{partition.topic}.{partition.index}"
 
 
 def former_transactional_id(flow: str, partition: Partition) -> str:
-    """Returns the transactional id that earlier versions used, if it was another one, otherwise an empty string."""
+    """Returns the transactional id that earlier versions used; empty if it is the same as today's."""
     return f"mirror.{flow}.{partition.topic}.{partition.index}" if "." in flow else ""
 
 
@@ -37,7 +37,7 @@ def _prefix(flow: str) -> str:
 
 
 class Owners:
-    """Asks the destination's coordinators. What they gave for a partition is in its ``Claim.ownership``."""
+    """Asks the destination's coordinators. What they granted for a partition is in its ``Claim.ownership``."""
 
     def __init__(self, destination: Cluster, *, flow: str, log: EventLog) -> None:
         self.coordinator = Coordinator(destination)
@@ -53,8 +53,12 @@ class Owners:
         return transactional_id(self._flow, partition)
 
     async def take_over(self, partition: Partition) -> Ownership | None:
-        """Takes the partition over. Returns its ownership from now on; None if transactional ids are not available:
-        then only the log end is checked before a hole is filled."""
+        """Takes the partition over. Returns its ownership from now on; None if transactional ids are not available. In
+        that case, only the log's end is checked before a hole is filled.
+
+        Raises:
+            NetworkError: it is not certain that the partition was taken over.
+        """
         partition.claim.own(await self._taken(partition))
         return partition.claim.ownership
 
@@ -62,7 +66,7 @@ class Owners:
         former = former_transactional_id(self._flow, partition)
         try:
             if former and await self.coordinator.describe(former) != NOBODY:
-                # A worker of an earlier version has to see that it is no longer the owner.
+                # A worker of an earlier version must see that it is no longer the owner.
                 await self.coordinator.init_producer_id(former)
             return await self.coordinator.init_producer_id(self.name_of(partition))
         except (Unsupported, Refused) as error:
@@ -81,32 +85,54 @@ class Owners:
             return None
 
     async def owns(self, partition: Partition) -> bool:
-        """Returns True if nobody else has taken the partition over since we did, as far as the coordinator can tell. An
-        id that it has forgotten (``transactional.id.expiration.ms``) is not ours any more either."""
+        """Returns True if nobody else has taken the partition over since we did, or if the coordinator cannot tell. If
+        it has forgotten our id (``transactional.id.expiration.ms``), the result is False.
+
+        Raises:
+            NetworkError: the coordinator cannot be asked now.
+        """
         if partition.claim.ownership is None:
             return True
-        if partition is self._renewed:
-            await self._renewing.wait()
-        owner = await self.coordinator.describe(self.name_of(partition))
-        # An id that the coordinator has forgotten is nobody's: the fence that it was for may be forgotten, too.
+        owner, ours = await self._described(partition)
+        # An id that the coordinator has forgotten belongs to nobody. The fence that it stands for may be forgotten,
+        # too.
         partition.claim.described(unowned=owner == NOBODY)
-        return owner is None or owner == partition.claim.ownership
+        return owner is None or owner == ours
 
     async def may_tell(self, partition: Partition) -> bool:
-        """Returns True if what is known of the partition may still be written down, after it has halted: nobody else
-        has taken it over. If it was let go, that must be certain: the coordinator has to name us. While it is ours, the
-        coordinator may have forgotten the id, since nothing uses that of a partition that has halted."""
+        """Returns True if what is known of a halted partition may still be written down, because nobody else has taken
+        it over. If the partition was let go, that must be certain: the coordinator must name us. If it is still ours,
+        the coordinator may have forgotten the id, since nothing uses the id of a halted partition.
+
+        Raises:
+            NetworkError: the coordinator cannot be asked now.
+        """
         if partition.phase is not Phase.STOPPED:
             return await self.owns(partition) or partition.claim.unowned
-        ours = partition.claim.ownership
-        return ours is not None and await self.coordinator.describe(self.name_of(partition)) == ours
+        if partition.claim.ownership is None:
+            return False
+        owner, ours = await self._described(partition)
+        return owner == ours
+
+    async def _described(self, partition: Partition) -> tuple[Ownership | None, Ownership | None]:
+        """Returns the owner that the coordinator names, and our ownership at that time. ``renew`` uses another
+        connection and changes our ownership meanwhile. So if the two ran at the same time, one value might be from
+        before that and the other from after it; then the coordinator is asked again."""
+        while True:
+            if partition is self._renewed:
+                await self._renewing.wait()
+            ours = partition.claim.ownership
+            owner = await self.coordinator.describe(self.name_of(partition))
+            if partition is not self._renewed and partition.claim.ownership == ours:
+                return owner, ours
 
     async def renew(self, partition: Partition) -> None:
-        """Uses the partition's transactional id, so that it is not forgotten. One partition at a time.
+        """Uses the partition's transactional id, so that it is not forgotten. Must be called for one partition at a
+        time.
 
         Raises:
             NotOurs: another worker has taken the partition over, or the coordinator had forgotten the id.
-            Unsupported: before Kafka 2.5.
+            Unsupported: the coordinator is older than Kafka 2.5.
             NetworkError: it is not certain that the id was used.
         """
         before = partition.claim.ownership

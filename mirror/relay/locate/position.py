@@ -1,8 +1,9 @@
-"""Finds the two logs of a partition in their clusters and locates the partition by them (``relay.locate.resync``)."""
+"""Finds the two logs of a partition in their clusters, and locates the partition from them
+(``relay.locate.resync``)."""
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -35,17 +36,19 @@ from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.recreated import ToldIds, another, made_anew
 
 MISSING_LOOKS = 8
-"""Consecutive looks, with growing pauses, before a topic that a cluster does not know counts as gone, and before it is
-decided without the brokers that do not say which id a topic has. A broker that has just started (before KRaft) knows no
-topic for a moment. About 13 s with the usual backoff, besides what the looks take."""
+"""Consecutive looks, with growing pauses, before a topic that a cluster does not know counts as gone, and before
+brokers that do not say which id a topic has are ignored. A broker that has just started (before KRaft) knows no topic
+for a moment. With the default backoff, the pauses take about 13 s."""
+ASKING_S = 0.1
+"""Brokers take longer than this to answer only if one of them does not answer: then the seat is given back."""
 
 LOOKS_PER_OWNER = 64
-"""Coordinator epochs reserved for each owner of a partition: each look at the log's producers takes the next one. An
-owner that uses more shares them with the next owner, and so do owners once the coordinator counts from 0 again."""
+"""Number of coordinator epochs reserved for each owner of a partition: each look at the log's producers takes the next
+one. An owner that uses more shares them with the next owner. So do owners once the coordinator counts from 0 again."""
 
 
 class Locator:
-    """Locates partitions. Holds no state of a partition."""
+    """Locates partitions. Holds no state of single partitions."""
 
     def __init__(
         self,
@@ -80,11 +83,16 @@ class Locator:
         self._told_ids = ToldIds()
 
     async def locate(self, partition: Partition, *, takeover: bool, rest: Rest = asyncio.sleep) -> Location:
-        """Returns where the partition goes on. ``takeover``: it was not ours a moment ago, so a predecessor may still
-        send. ``rest``: waits while the log's end has to stand still.
+        """Returns where the partition goes on.
+
+        Args:
+            partition: the partition.
+            takeover: True if the partition was not ours a moment ago, so that a predecessor may still send.
+            rest: waits while the log's end has to stand still.
 
         Raises:
-            PartitionHalted: it cannot go on, and looking again will not help.
+            PartitionHalted: it cannot go on, and another look will not help.
+            NotOurs: another worker has taken it over.
             NetworkError: cannot be determined now; try again after a refresh of the metadata.
         """
         try:
@@ -99,7 +107,7 @@ class Locator:
 
     async def _with_what_is_there(self, stop: PartitionHalted, partition: Partition) -> PartitionHalted:
         """Returns the halt with the offsets that a new destination topic already holds added to its detail. Nothing of
-        ours is under way any more, so these do not change."""
+        ours is in flight any more, so these do not change."""
         topic = self._destination.topics.get(partition.destination)
         if topic is None or not another(self._destination, topic.name, partition.claim.destination_id):
             return stop
@@ -115,14 +123,15 @@ class Locator:
         return halt(HaltReason.RECREATED, f"{stop.halted.detail}; {holds}")
 
     async def _locate(self, partition: Partition, *, takeover: bool, rest: Rest) -> Location:
-        await self._adopt_anew(partition, takeover=takeover)
+        await self._adopt_anew(partition, rest, takeover=takeover)
         here, there = self.logs(partition)
         level = await self._pins.check_settings(partition, there)
         if takeover:
-            # Before anything is looked at: from here on, a predecessor that asks for the owner learns to let go.
+            # Before either log is read: from here on, a predecessor that asks for the owner learns to let go.
             await self.owners.take_over(partition)
         await self._begin(partition, here, there, rest, takeover=takeover)
-        # As long as nothing is copied, filler that a kill -9 brings back is all that the log holds.
+        # As long as nothing is copied, the log holds at most filler: a kill -9 of the brokers brings back what was
+        # trimmed.
         led = here.begins or partition.claim.begun.until >= 0
         if takeover or (led and not partition.counts.batches):
             if not takeover and not await self.owners.owns(partition):
@@ -160,24 +169,26 @@ class Locator:
     async def _begin(
         self, partition: Partition, here: SourceLog, there: PartitionLog, rest: Rest, *, takeover: bool
     ) -> None:
-        """Decides where the copy begins, if nothing of it was ever copied; or checks that this was decided before."""
+        """Decides where the copy begins, if nothing of it was ever copied. Otherwise checks that an earlier decision
+        still holds."""
         settle_s = self._settings.settle_ms / 1000
         may_be_new = takeover and self.starts.wanted and self._pins.unused(partition) and not await there.true_end()
-        # What a predecessor has sent may still arrive: it may have been told to begin elsewhere.
+        # What a predecessor has sent may still arrive: it may have followed another decision.
         if may_be_new and not await standing_still(there, settle_s, self.log, rest):
             await self.starts.decide(partition, here)
         if here.begins and not await self._is_late(partition, here, there) and not was_copied(partition):
             await check_kept(partition, here, self.starts.known(partition), settle_s)
 
     async def _is_late(self, partition: Partition, here: SourceLog, there: PartitionLog) -> bool:
-        """Returns True if the copy has begun before the offset that is decided upon, so that it no longer counts."""
+        """Returns True if the copy has begun before the decided offset. Then that decision no longer counts."""
         late = await self.starts.is_late(partition, there, self._filler(partition))
         here.begins = self.starts.begins(partition)
         return late
 
-    async def _adopt_anew(self, partition: Partition, *, takeover: bool) -> None:
-        """Adopts topics that were recreated before anything of the partition was copied: there is nothing to protect,
-        so its pin is written again. Any other recreated topic halts, in ``logs``."""
+    async def _adopt_anew(self, partition: Partition, rest: Rest, *, takeover: bool) -> None:
+        """Adopts topics that were recreated before anything of the partition was copied. There is nothing to protect,
+        so its pin is written again. Does nothing in any other case: ``logs`` halts partitions of other recreated
+        topics."""
         before = partition.claim.source_id, partition.claim.destination_id
         others = made_anew(partition, self._source, self._destination)
         topic = self._destination.topics.get(partition.destination)
@@ -186,7 +197,7 @@ class Locator:
         if not self._pins.unused(partition):
             return
         ids = self._pins.ids(partition)
-        await self.check_ids(partition)
+        await _at_rest(self.check_ids(partition), rest)
         leader = self._leader(self._destination, topic, partition.index)
         there = PartitionLog(self._destination, topic, partition.index, leader)
         start, end = await asyncio.gather(there.start(), there.true_end())
@@ -194,8 +205,8 @@ class Locator:
             return
         if takeover:
             await self.owners.take_over(partition)
-        # Batches of the previous topic that a predecessor has sent may still arrive.
-        if await standing_still(there, self._settings.settle_ms / 1000, self.log):
+        # Batches for the previous topic that a predecessor has sent may still arrive.
+        if await standing_still(there, self._settings.settle_ms / 1000, self.log, rest):
             return
         origin = self._source.topics.get(partition.topic)
         if origin is None or self._pins.ids(partition) != ids:
@@ -212,14 +223,14 @@ class Locator:
     async def _resync(
         self, partition: Partition, here: SourceLog, there: PartitionLog, rest: Rest, *, takeover: bool
     ) -> ResyncResult:
-        """Returns the position. A source that deletes records that are due has overtaken us only if something was
-        copied. As long as the destination holds nothing but filler, the copy begins where the source begins now."""
+        """Returns the position. Deleted source records count as overtaken (``retention_overtook``) only if something
+        was copied. As long as the destination holds nothing but filler, the copy begins where the source begins now."""
         while True:
             rules = replace(
                 self.rules(partition),
                 rest=rest,
                 vouch=partial(self._pins.vouch, partition, here),
-                kept=partial(self._pins.check_kept, partition, here, takeover=takeover),
+                kept=partial(self._pins.check_kept, partition, here, takeover=takeover, owns=self.owners.owns),
                 passed=partial(self._pins.passed.offsets, partition),
             )
             try:
@@ -236,13 +247,13 @@ class Locator:
                 partition.begin_again()
 
     def _check_begins(self, partition: Partition, here: SourceLog) -> None:
-        """Raises Unreachable if others have decided where the copy begins since this look began."""
+        """Raises Unreachable if another worker has decided where the copy begins since this look began."""
         if self.starts.begins(partition) != here.begins:
             raise Unreachable(f"{partition.name}: where its copy begins was decided meanwhile; looking again")
 
     async def _go_over_gap(self, partition: Partition, here: SourceLog, found: ResyncResult) -> ResyncResult:
-        """Returns the position with a fill of the gap without a cause right there, if an operator has accepted it: this
-        once, or up to the offset that the owner who began with it has written down."""
+        """Returns the position, with the gap without a cause that begins there to be filled, if an operator has
+        accepted it: now, or earlier up to the offset that the pin names."""
         gaps_to = partition.claim.pin.gaps_to if partition.claim.pin is not None else 0
         terms = partition.terms
         decided = max(found.source_start, found.fill_to) > found.offset or found.accepted is not None
@@ -262,17 +273,17 @@ class Locator:
         self.log.warning("settings_accepted", topic=partition.topic, partition=partition.index, detail=detail)
 
     async def cut(self, partition: Partition, offset: int) -> None:
-        """Moves the destination's log start into its first batch, if the source begins inside of that batch.
-        ``offset``: all before it is copied.
+        """Moves the destination's log start into its first batch, if the source begins inside of that batch. Does
+        nothing otherwise. ``offset``: everything before it is copied.
 
         Raises:
             PartitionHalted: the mirror may not delete records there.
-            NetworkError: not done now; the next resync leads to another try.
+            NetworkError: it was not done; the next resync tries again.
         """
         if partition.queue.copied is not None or not partition.cursor.source_start < partition.cursor.floor < offset:
             return
         if partition.claim.pin is not None and partition.claim.pin.adopted > partition.cursor.source_start:
-            return  # what stands there was there before the flow, and nobody else may have it any more
+            return  # what stands there is older than the flow, and may exist nowhere else
         _, there = self.logs(partition)
         if await there.start() == partition.cursor.source_start:
             try:
@@ -289,8 +300,8 @@ class Locator:
         """Checks that the destination's log still ends where the partition's next batch belongs.
 
         Raises:
-            NotOurs: another worker has taken it over.
-            Moved: it ends elsewhere.
+            NotOurs: another worker has taken the partition over.
+            Moved: the log ends elsewhere.
             PartitionHalted, NetworkError: as ``locate``.
         """
         _, there = self.logs(partition)
@@ -302,7 +313,7 @@ class Locator:
 
     async def _lead(self, partition: Partition, here: PartitionLog, there: PartitionLog, rest: Rest) -> bool:
         """Fills the offsets before the source's first record, if the partition is new at the destination. Returns True
-        if the destination's end was moved."""
+        if that has moved the destination's end."""
         return await lead(
             here,
             there,
@@ -315,15 +326,15 @@ class Locator:
         )
 
     async def _may_write(self, partition: Partition) -> bool:
-        """Returns True if the partition is still ours. Before that, it writes down its pin, and which records that were
-        due at a halt the source has deleted since."""
+        """Returns True if the partition is still ours. Before that, writes its pin, and the records that were due at a
+        halt and that the source has deleted since."""
         await self._pin(partition)
         await self._pins.due.overtaken(partition, partition.claim.begun.until)
         return await self.owners.owns(partition)
 
     async def _pin(self, partition: Partition, **what: Any) -> None:
-        """Writes the partition's pin before anything is written into the log. For a first pin, checks before it and
-        again behind it that no other flow claims the partition. ``what``: see ``Pins.pin``."""
+        """Writes the partition's pin before anything is written into the log. For a first pin, checks before and after
+        that no other flow copies the partition. ``what``: see ``Pins.pin``."""
         begins = self._pins.unused(partition)
         if begins and partition.claim.pin is None:
             await self.flows.check_new(partition)
@@ -332,7 +343,8 @@ class Locator:
             await self.flows.check_new(partition, begun=True)
 
     async def _trim(self, partition: Partition, there: PartitionLog, found: ResyncResult) -> int:
-        """Trims leading filler that a kill -9 of the destination's brokers brought back. Returns the new log start."""
+        """Trims leading filler that a kill -9 of the destination's brokers has brought back. Returns the new log
+        start."""
         return await trim(
             there,
             self.leading(partition),
@@ -344,7 +356,7 @@ class Locator:
         )
 
     def leading(self, partition: Partition) -> Lead:
-        """Returns the facts about the flow that filling its leading offsets needs."""
+        """Returns the facts about the partition that filling its leading offsets needs."""
         settings, pin = self._settings, partition.claim.pin
         return Lead(
             name=partition.name,
@@ -365,7 +377,7 @@ class Locator:
         )
 
     def filling(self, partition: Partition) -> MarkerRun:
-        """Returns the ``MarkerRun`` of the hole at the head of the partition's outbox."""
+        """Returns the ``MarkerRun`` for the hole at the head of the partition's outbox."""
         hole = partition.queue.outbox[0]
         assert isinstance(hole, Hole), partition.name
         _, there = self.logs(partition)
@@ -391,7 +403,7 @@ class Locator:
         return ByTransactions(lambda: coordinator.abort_empty(name, owner, partition.topic, partition.index))
 
     def rules(self, partition: Partition) -> ResyncRules:
-        """Returns the facts about the flow that the partition's resync needs."""
+        """Returns the facts about the flow and the partition that a resync needs."""
         settings = self._settings
         return ResyncRules(
             name=partition.name,
@@ -426,8 +438,12 @@ class Locator:
         )
 
     def logs(self, partition: Partition) -> tuple[SourceLog, PartitionLog]:
-        """Returns the source's and the destination's log, each with its leader as last heard. Halts if either topic is
-        not the one that it was at first."""
+        """Returns the source's and the destination's log, each with its leader as last heard.
+
+        Raises:
+            PartitionHalted: a topic is not the one that it was at first, or is gone.
+            NetworkError: a topic or its leader is not known now.
+        """
         there = self._topic(self._destination, partition, partition.destination, partition.claim.destination_id)
         here = self._topic(self._source, partition, partition.topic, partition.claim.source_id)
         partition.claim.identify(here.topic_id, there.topic_id)
@@ -447,11 +463,11 @@ class Locator:
         )
 
     async def check_ids(self, partition: Partition) -> None:
-        """Checks that the brokers of each cluster agree on the id of the partition's topic. Those that answer may be
-        behind, so the first looks wait for all.
+        """Checks that the brokers of each cluster agree on the id of the partition's topic. The brokers that answer may
+        be behind, so the first looks (``MISSING_LOOKS``) wait for all.
 
         Raises:
-            NetworkError: they do not, or not all of them answer, or none at all.
+            NetworkError: they do not agree, or not all of them answer.
         """
         silent = [
             await self._told_ids.check(self._source, partition.topic),
@@ -479,3 +495,16 @@ class Locator:
         if leader is None:
             raise no_leader(cluster.name, topic.name, index, topic)
         return leader
+
+
+async def _at_rest(work: Coroutine[Any, Any, None], rest: Rest) -> None:
+    """Runs ``work``, which only waits for brokers. Calls ``rest`` while it takes long."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task], timeout=ASKING_S)
+        while not task.done():
+            await rest(ASKING_S)
+        task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -19,19 +19,27 @@ from mirror.wire.produce import checksum_of, max_timestamp_of
 
 CUT_POLL_S = 0.1
 SLOW_LOOKS = 3
-"""Looks in a row that may each take longer than a look counts. The last of them counts from its end, as otherwise
-nothing would ever be sent to brokers that are slow; this process is hardly stopped during each of them."""
+"""Number of consecutive looks that may each take longer than a look counts. The last of them counts from its end:
+otherwise nothing would ever be sent to slow brokers. It is unlikely that this process was stopped during every one of
+them."""
 CLEANED = "cleaned"
 REWRITTEN = "rewritten"
 LEADER_CHANGED = "leader_changed"
 MOST_OTHERWISE = 2
-"""Batches in a row that may stand there in another form than was sent. More are no other worker's: the destination
-changes batches."""
+"""Number of consecutive batches that may be found in another form than they were sent in. If there are more, they are
+not another worker's: the destination changes batches."""
 
 
 class SentBatch(NamedTuple):
-    """The batch that was acknowledged. ``newest_ms``: its max timestamp. ``rewritten``: it was made here, of records of
-    the source's batch."""
+    """The batch that was acknowledged.
+
+    Attributes:
+        base_offset: its base offset at the destination.
+        crc: its checksum, as sent.
+        records: the offsets that it takes.
+        newest_ms: its max timestamp.
+        rewritten: True if it was built here from records of the source's batch.
+    """
 
     base_offset: int
     crc: int
@@ -40,24 +48,24 @@ class SentBatch(NamedTuple):
     rewritten: bool
 
     def is_there(self, found: BatchHeader, *, append_times: bool) -> bool:
-        """Returns True if this is what was found at the destination. ``append_times``: its broker may have put in the
-        time of the append."""
+        """Returns True if this is the batch found at the destination. ``append_times``: True if the broker may have
+        replaced its timestamps with the time of the append."""
         sent = unstamped(found, self.newest_ms) if append_times and is_stamped(found) else found
         return (sent.base_offset, sent.crc) == (self.base_offset, self.crc)
 
 
 class ReadBack:
-    """Makes these checks for all partitions of a process."""
+    """Does these checks for all partitions of a process."""
 
     def __init__(self, relay: Orchestrator) -> None:
         self._relay = relay
 
     def read_back(self, partition: Partition, base_offset: int, batch: Batch) -> None:
-        """Reads back the first batch after a resync, since a broker recognises a repeat without looking at its content.
-        Nothing is sent behind it until it is known to be as it was sent (``Queue.widen``)."""
+        """Begins to read back the first batch after a resync, since a broker recognises a repeat without looking at its
+        content. Nothing is sent behind it until it is known to be what was sent (``Queue.widen``)."""
         sent = SentBatch(
             base_offset,
-            checksum_of(batch[0]),  # the hot path builds plain tuples: no names
+            checksum_of(batch[0]),  # the compiled hot path builds plain tuples, without names
             batch[2],
             max_timestamp_of(batch[0]),
             rewritten=partition.cursor.is_rewritten(_source_offset(partition, base_offset, batch)),
@@ -80,11 +88,12 @@ class ReadBack:
             self._offer(partition)
         exact = partition.queue.copied is None
         if exact and partition.cursor.source_start < sent.base_offset + sent.records <= partition.cursor.floor:
-            # The source begins inside of its first batch, and this was a piece that ends before that.
+            # The source begins inside of its first batch, and this was a piece of that batch which ends before the
+            # source begins.
             self._relay.work(partition, self._cut_later(partition, position))
 
     async def _cut_later(self, partition: Partition, position: int) -> None:
-        """Moves the destination's log start once the copy has come to where the source begins."""
+        """Moves the destination's log start once the copy has passed the offset at which the source begins."""
         while partition.positions == position and partition.phase is Phase.ACTIVE:
             if partition.queue.acknowledged > partition.cursor.floor:
                 stopped = await attempted(self._relay.locator.cut(partition, partition.queue.acknowledged))
@@ -112,20 +121,21 @@ class ReadBack:
         if partition.positions == position and partition.queue.copied is None:
             partition.claim.leave_unread(base_offset)
         if sent.rewritten or (partition.terms.rewrites and partition.claim.otherwise < MOST_OTHERWISE):
-            # Another worker may have cut or compressed it in another way, by another configuration. The next resync
+            # Another worker, with another configuration, may have cut or compressed it in another way. The next resync
             # compares the records.
             partition.claim.read_otherwise()
             raise Moved(REWRITTEN, detail)
         if partition.terms.compacted_there and _may_be_cleaned(found, base_offset):
-            # The log cleaner was quicker. The next resync compares the records that survive.
+            # The log cleaner was faster. The next resync compares the records that survive.
             raise Moved(CLEANED, f"{detail}, which its log cleaner has changed")
         if there.leader.node_id != partition.claim.destination_leader:
-            # The answer is not from the broker that acknowledged the batch. One of the two may be a deposed leader.
+            # The answer comes from another broker than the acknowledgement. One of the two may be a deposed leader.
             raise Moved(LEADER_CHANGED, f"{detail}, by the word of another leader")
         raise halt(HaltReason.NOT_A_COPY, detail)
 
     def reconfirm(self, partition: Partition) -> None:
-        """Looks at the partition's log end again, then offers it to its lane. May be called again meanwhile."""
+        """Begins to check the partition's log end again. Once that is confirmed, the partition is offered to its lane.
+        Does nothing while such a check is in progress."""
         if partition.queue.begin_reconfirm():
             self._relay.work(partition, self._reconfirm(partition, partition.positions))
 
@@ -145,7 +155,7 @@ class ReadBack:
             if partition.positions == position:
                 partition.queue.end_reconfirm()
         if partition.phase is not Phase.ACTIVE or partition.positions != position:
-            return  # if it was located again meanwhile, the new position has looks of its own (``Queue.start``)
+            return  # if it was located again meanwhile, the new position is checked by itself (``Queue.start``)
         if stopped is not None:
             self._relay.act(partition, stopped)
         else:
@@ -158,7 +168,7 @@ class ReadBack:
 
 
 def _source_offset(partition: Partition, base_offset: int, batch: Batch) -> int:
-    """Returns where the batch that was just acknowledged at ``base_offset`` stands at the source."""
+    """Returns the source offset of the batch that was just acknowledged at ``base_offset``."""
     copied = partition.queue.copied
     last = copied.open_map.last if copied is not None else None
     return last.source_end - batch[2] if last is not None else base_offset

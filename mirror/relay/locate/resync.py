@@ -39,25 +39,30 @@ from mirror.relay.partition.clock import since_boot
 from mirror.wire.errors import ErrorCode
 
 OF_THE_DESTINATION = frozenset({HaltReason.NOT_A_COPY.slug, HaltReason.OVERFILLED.slug})
-"""Verdicts on the destination's last batches whose cause may be a batch that stands before them."""
+"""Verdicts on the destination's last batches that an earlier batch may have caused."""
 POLL_S = 0.1
 """Pause between two looks at a log end that is not replicated yet."""
 LOOKS = 20
-"""Looks at such an end before the partition gives its seat back: about two seconds. Seats are limited
-(``relay.locate.seeking``)."""
+"""Looks at an end that is not replicated yet, before the partition gives its seat back: about two seconds. Seats are
+limited (``relay.locate.seeking``)."""
 MOST_SETTLES = 10
-"""Waits of ``settle_s`` for an end to stand still before the partition gives its seat back."""
+"""Times that ``settle_s`` is waited for an end to stand still, before the partition gives its seat back."""
+EMPTIED = (
+    ". The destination's log ends at 0: if it was lost there, delete the topic there and resume, and everything that "
+    "the source still has is copied again"
+)
+"""More about records that the source has deleted, where a copy of earlier ones is not there any more."""
 
 
 class ResyncResult(NamedTuple):
-    """The result of a resync: the offset at which the partition goes on, and what was learned on the way."""
+    """The result of a resync: the offset at which the partition goes on, and what was found on the way."""
 
     offset: int
     """The destination's log end: the next source offset to copy."""
     identity: Identity
     """The identity of the next data batch."""
     coordinator_epoch: int
-    """The one of the next markers: above any that the destination's leader remembers of ours."""
+    """The coordinator epoch of the next markers: above any that the destination's leader remembers of ours."""
     last_epoch: int
     """Leader epoch of the source batch before ``offset``; -1: not known."""
     source_start: int
@@ -66,19 +71,20 @@ class ResyncResult(NamedTuple):
     proven: bool
     """True if the batch before ``offset`` was compared on both sides."""
     holes_from: int
-    """From here up to ``offset`` there are only markers."""
+    """From here up to ``offset``, the destination has only markers."""
     fill_to: int = -1
-    """If ``offset`` lies inside a source batch, the end up to which its rest is filled; otherwise not above it."""
+    """If above ``offset``, the offsets up to here are filled: ``offset`` lies inside a source batch."""
     accepted: tuple[int, int] | None = None
-    """The range of offsets (first, end) where markers stand, or will stand, in the place of records, by a decision that
-    was made now."""
+    """First and next offset of the range where markers take, or will take, the place of records, by a decision that was
+    made now; None: there is none."""
     inside: int = NOT_INSIDE
-    """Base offset of the source batch that is known to hold ``offset``, where that is not its first offset."""
+    """Base offset of the source batch that is known to hold ``offset``, if that is not its first offset; otherwise
+    ``NOT_INSIDE``."""
     settled: bool = True
     """True if nothing that was sent before can still arrive. Otherwise the leader recognises it as a repeat, as long as
     it remembers the producer."""
     ended_at: float = math.inf
-    """See ``Location``."""
+    """When the destination's end was asked for; see ``Location``."""
 
 
 async def barrier(there: Readable, log: EventLog) -> int:
@@ -86,7 +92,7 @@ async def barrier(there: Readable, log: EventLog) -> int:
 
     Raises:
         UnderReplicated: they do not have it after ``LOOKS`` looks.
-        NetworkError: no answer, or the leader is no longer the leader.
+        NetworkError: the broker does not answer, or no longer leads the partition.
     """
     behind = ""
     for look in range(LOOKS):
@@ -110,12 +116,17 @@ async def _visible(there: Readable) -> int:
 
 
 async def standing_still(there: Readable, settle_s: float, log: EventLog, rest: Rest = asyncio.sleep) -> int:
-    """Returns the barrier once two of them, ``settle_s`` apart, are equal: then the end will not move.
+    """Returns the log end once two barriers, at least ``settle_s`` apart, have the same end: then it will not move any
+    more.
 
-    ``rest``: waits that long, or longer.
+    Args:
+        there: the log.
+        settle_s: how long the end must stand still.
+        log: for events.
+        rest: waits that long, or longer.
 
     Raises:
-        Unreachable: it moves again and again.
+        Unreachable: the end moved after each of ``MOST_SETTLES`` waits.
         NetworkError: as ``barrier``.
     """
     end = await barrier(there, log)
@@ -133,7 +144,7 @@ def _unsettled(there: Readable, end: int) -> Unreachable:
 
 
 class Resync:
-    """One look at both logs of a partition. ``run`` once."""
+    """One look at both logs of a partition. ``run`` may be called once."""
 
     def __init__(self, here: SourceLogStart, there: Writable, rules: ResyncRules, log: EventLog) -> None:
         self._here = here
@@ -144,19 +155,21 @@ class Resync:
         self._filled = FilledCheck(here, there, rules)
 
     async def run(self, *, settle: bool) -> ResyncResult:
-        """Returns the position, proven as far as it can be.
+        """Returns the position, proven as far as possible.
 
         Args:
-            settle: somebody else's bytes, or our own markers, may still arrive: wait until the end stands still.
+            settle: True if a predecessor's bytes, or our own markers, may still arrive: then it waits until the end
+                stands still.
 
         Raises:
-            PartitionHalted: it cannot go on, and looking again will not help.
+            PartitionHalted: it cannot go on, and another look will not help.
             NetworkError: cannot be determined now; try again.
         """
         here, there, rules = self._here, self._there, self._rules
         source_start, log_start, source_end = await asyncio.gather(here.start(), there.start(), here.true_end())
         # Ask the leader for its producers before the end that counts, never after. A sequence from before that end is
-        # at worst a repeat, which is recognised. One from after it would be taken for the batch at that end.
+        # at worst a repeat, which is recognised. A sequence from after it would be taken for that of the batch at that
+        # end.
         known = await there.producers()
         # The end is known as of when it was asked for: this process may be stopped before it reads the answer.
         ended_at, end = since_boot(), await barrier(there, self._log)
@@ -165,7 +178,7 @@ class Resync:
             tail = await self._comparison.tail(log_start, end, whole=True)
             settle = not armed(tail, known, rules) or await self._is_late_wrong(source_start, end)
         if settle:
-            tail = None  # its batches are not kept while the end has to stand still: see ``Rest``
+            tail = None  # its batches are not kept while the end has to stand still; see ``Rest``
             known, end, ended_at = await self._stand_still(log_start, end)
         if tail is None:
             tail = await self._comparison.tail(log_start, end, whole=True)
@@ -215,10 +228,12 @@ class Resync:
         )
 
     async def _prove(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> Proof:
-        """Compares the last batch. Whether it can be compared or not, checks the source against the notes of the copy.
+        """Compares the last data batch, and checks the source against the notes of what was copied.
 
         Raises:
-            PartitionHalted: it is not the source's; the source has lost it, or other records that were copied.
+            PartitionHalted: the batch is not the source's, or the source has lost it, or has lost other records that
+                were copied.
+            NetworkError: cannot be determined now.
         """
         rules = self._rules
         proof = await self._comparison.prove(tail, log_start, source_start, source_end, end)
@@ -233,12 +248,13 @@ class Resync:
         return proof
 
     async def _prove_window(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> None:
-        """Compares the batches before the last one, too, as many as may have been under way together. Behind late
-        batches of an end that the source has lost, right ones may have landed: an owner's batch at such an offset has
-        the same sequence, and was taken for a repeat.
+        """Compares the batches before the last one, too, as many as may have been in flight together. Late batches of a
+        predecessor may hold records of an end that the source has lost since, with right batches behind them: the
+        owner's own batches at these offsets had the same sequences, and were taken for repeats.
 
         Raises:
-            PartitionHalted: one is not the source's.
+            PartitionHalted: one of them is not the source's.
+            NetworkError: cannot be determined now.
         """
         look = tail
         for _ in range(self._rules.window - 1):
@@ -248,15 +264,20 @@ class Resync:
                 look = await self._comparison.tail(log_start, look.data[0].base_offset)
             except PartitionHalted as stop:
                 if stop.halted.reason == HaltReason.FOREIGN_WRITER.slug:
-                    return  # from before the flow: ``check_run`` has seen that nobody else is in between
+                    return  # it is older than the flow: ``check_run`` has shown that nobody else's stands between ours
                 raise
             if look.data is not None and look.data[0].base_offset >= source_start:
                 alone = Tail(look.data, None, look.data[0].next_offset)
                 await self._comparison.prove(alone, log_start, source_start, source_end, end)
 
     async def _stand_still(self, log_start: int, end: int) -> tuple[list[Producer] | None, int, float]:
-        """Waits for two equal ends ``settle.ms`` apart: then the end will not move. Returns the producers that the
-        leader remembered before, the end, and when it was asked for (``since_boot``)."""
+        """Waits for two equal ends ``settle.ms`` apart: then the end will not move any more. Returns the producers that
+        the leader remembered before that, the end, and when the end was asked for (``since_boot``).
+
+        Raises:
+            PartitionHalted: somebody else writes to the log.
+            NetworkError: the end does not stand still, or cannot be determined now.
+        """
         for _ in range(MOST_SETTLES):
             known = await self._there.producers()
             await self._rules.rest(self._rules.settle_s)
@@ -264,7 +285,7 @@ class Resync:
             if again == end:
                 return known, end, asked_at
             end = again
-        await self._comparison.tail(log_start, end, whole=True)  # halts if it is somebody else who writes all the time
+        await self._comparison.tail(log_start, end, whole=True)  # halts if it is somebody else who keeps writing
         raise _unsettled(self._there, end)
 
     # -- the destination ---------------------------------------------------------------------------------------------
@@ -275,11 +296,11 @@ class Resync:
             await check_run(self._there, tail.data[0], log_start, self._rules)
 
     async def _check_decided(self, log_start: int, end: int) -> None:
-        """Checks that no transaction is open in what was adopted: none was. If the destination has lost its marker, its
-        producer does not know, and consumers that read what is committed would wait there for ever.
+        """Checks that no transaction is open in what was adopted. None was open then. If the destination has lost the
+        marker of one since, its producer does not know that, and read_committed consumers would wait there for ever.
 
         Raises:
-            PartitionHalted: one is.
+            PartitionHalted: not_a_copy: a transaction is open.
         """
         upto = min(self._rules.adopted, end)
         if upto <= log_start:
@@ -295,11 +316,12 @@ class Resync:
     async def _check_lost(
         self, why: str, log_start: int, source_start: int, end: int, *, differs: bool = False
     ) -> None:
-        """Checks by the notes whether the source has lost the last batch. For a batch that is not the source's, or in
-        whose place the source has nothing.
+        """Checks by the notes whether the source has lost its last batch. Called if the last batch is not the source's,
+        or if only an earlier one could be compared.
 
         Raises:
             PartitionHalted: source_truncated.
+            NetworkError: cannot be determined now.
         """
         if self._rules.vouch is None:
             return
@@ -310,8 +332,12 @@ class Resync:
                 raise
 
     async def _blame(self, tail: Tail, log_start: int, source_start: int) -> None:
-        """Looks for the cause if the last batch is ours and does not fit the source. Somebody else may have written
-        before it, or a marker may stand there in the place of a record: a whole window of ours may have landed behind.
+        """Looks for an earlier cause if the last batch is ours and does not fit the source. Somebody else may have
+        written before it, or a marker may stand before it in the place of a record: a whole window of ours may have
+        landed behind that.
+
+        Raises:
+            PartitionHalted: such a cause was found.
         """
         for _ in range(self._rules.window):
             if tail.data is None:
@@ -324,8 +350,8 @@ class Resync:
     # -- the source --------------------------------------------------------------------------------------------------
 
     async def _is_late_wrong(self, source_start: int, end: int) -> bool:
-        """Returns True if a late arrival would do harm to what is due next: a hole, or a batch so old that the
-        destination may have forgotten it by the time that it arrives again."""
+        """Returns True if a late arrival could do harm at the next offset: a hole is due, or a batch so old that the
+        destination may have forgotten it by the time that a repeat arrives."""
         if end < max(source_start, self._rules.gaps_to):
             return True
         try:
@@ -338,27 +364,33 @@ class Resync:
             return False
         first = segment.batches[0][0]
         old = first.max_timestamp < self._rules.forgets_before_ms
-        # A batch that begins before the end may have come back with another leader. Its rest is filled.
+        # A batch that begins before the end may have come back with another leader. The rest of it is filled.
         return old or first.base_offset < end or not _is_record(segment, end, self._rules.terms)
 
     async def _check_range(self, tail: Tail, log_start: int, source_start: int, source_end: int, end: int) -> int:
-        """Checks that the source still has the records that are due, and does not end before the copy. Returns its end,
-        read again if it seemed to."""
+        """Checks that the source still has the records that are due, and does not end before the copy. Returns the
+        source's end, which is read again if the source seems to end before the copy.
+
+        Raises:
+            PartitionHalted: the source does not have them, or ends before the copy.
+            NetworkError: cannot be determined now.
+        """
         name = self._rules.name
         if source_end < end:
-            # Once may be a leader that is still catching up. Twice is a source that does not have these records.
+            # Once, it may be a leader that is still catching up. Twice, the source does not have these records.
             await asyncio.sleep(self._rules.settle_s)
             source_end = await self._here.true_end()
         if source_end < end:
             raise await self._comparison.beyond(tail, log_start, source_start, source_end, end)
         if source_start > max(end, self._rules.gaps_to) and not self._rules.accept_gap:
-            raise overtaken(name, end, source_start, self._here.floor)
+            raise overtaken(name, end, source_start, self._here.floor, EMPTIED if not end else "")
         return source_end
 
 
 def _is_record(segment: Segment, due: int, terms: Terms) -> bool:
     """Returns True if the first batch of the segment goes to the destination at ``due``, rather than markers, as far as
-    its header shows: its first record may be one that is passed over."""
+    its header shows. If records may be passed over, a batch that is rewritten does not count: its first record may be
+    passed over."""
     header, _ = segment.batches[0]
     aborted = Aborted(segment.aborted).drops(header)
     verdict = admit(header, due, terms, aborted=aborted)

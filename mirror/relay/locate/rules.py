@@ -1,6 +1,5 @@
-"""What a look at a partition's two logs goes by: the logs as it sees them, the facts about the flow, and the identity
-that continues the destination's log (``continued``). ``relay.locate.resync`` decides by them.
-"""
+"""The facts that a look at a partition's two logs needs: the logs as it sees them, the facts about the flow, and the
+identity that continues the destination's log (``continued``). ``relay.locate.resync`` decides from them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,7 +15,8 @@ from mirror.relay.locate.evidence import Unseen
 from mirror.relay.locate.tails import Tail
 
 Rest = Callable[[float], Awaitable[object]]
-"""Waits for so many seconds, or longer. Nothing large may be held meanwhile: thousands of partitions rest at a time."""
+"""Waits for this many seconds, or longer. Nothing large may be held meanwhile: thousands of partitions rest at a
+time."""
 
 
 class Readable(Protocol):
@@ -39,60 +39,62 @@ class Readable(Protocol):
         """Returns whole batches, starting with the one that holds ``offset``."""
 
     async def batch_at(self, offset: int) -> tuple[BatchHeader, bytes] | None:
-        """Returns the one batch that holds ``offset``, or the next one."""
+        """Returns the header and the bytes of the batch that holds ``offset``, or of the next one; None if there is
+        none."""
 
 
 class Writable(Readable, Protocol):
     """The destination's log."""
 
     async def producers(self) -> list[Producer] | None:
-        """Returns the producers that its leader remembers; None if it cannot be asked."""
+        """Returns the producers that the log's leader remembers; None if it cannot be asked."""
 
     async def write_markers(self, marker: Marker, count: int) -> None:
-        """Appends that many markers. An answer does not prove that they were appended."""
+        """Appends ``count`` markers. A response does not prove that they were appended."""
 
 
 class SourceLogStart(Readable, Protocol):
-    """The source's log. ``floor``: its log start offset, as of the last ``start``; a batch may hold it."""
+    """The source's log. ``floor``: its log start offset as of the last ``start``; it may lie inside a batch."""
 
     floor: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResyncRules:
-    """The facts about the flow that a resync needs.
+    """The facts about the flow and the partition that a resync needs.
 
     Attributes:
         name: topic-partition, for messages.
         owner: the flow's producer id for this partition, rotation 0.
-        filler: the producer id for its leading filler.
-        settle_s: longer than bytes of a dead predecessor can still arrive.
-        rest: how that time is waited.
-        committed: the source is read as a read_committed consumer reads it.
-        window: batches that a predecessor may have had under way.
-        terms: of the topic.
-        accept_gap: go on without records that retention took before they were copied (``on.gap``).
-        accept_loss: an operator has accepted, this once, what ``on.gap`` does not cover: records that were
-            filled; a copy whose account is lost, or can be read in several ways (``offsets: mapped``).
-        gaps_to: the same, for records before this offset: it was accepted before, and is written down.
-        aborted_to: aborted data before this offset was filled, although the source is not read as committed now.
-        adopted: batches before this offset were there before the flow, and are the source's all the same
+        filler: the producer id of its leading filler.
+        settle_s: how long the log's end must stand still: longer than bytes of a dead predecessor can still arrive.
+        rest: waits for that time.
+        committed: True if the source is read as a read_committed consumer reads it.
+        window: number of batches that a predecessor may have had in flight.
+        terms: the topic's terms.
+        accept_gap: go on without records that retention deleted before they were copied (``on.gap``).
+        accept_loss: an operator has accepted, this once, what ``on.gap`` does not cover: records that were filled; with
+            ``offsets: mapped``, a copy whose account is lost, or can be read in several ways.
+        gaps_to: records before this offset were accepted as lost by an earlier decision, which is written down.
+        aborted_to: aborted data before this offset was filled, although the source is read uncommitted now.
+        adopted: batches before this offset are older than the flow, and equal the source's all the same
             (``Pin.adopted``).
-        adopted_epoch: of the destination's leader then: batches of a later one were not there; -1: not known.
-        next_epoch: the broker has forgotten our producer id (error 59), so that it takes only a new epoch.
-        unread: base offset of a batch that was acknowledged, and may not be there as it was sent; -1: there is none.
-        strict: the copy carries the source's producer fields, so that they must be equal, too.
-        led_to: this process has filled the offsets before the source's first record up to here; -1: it has not.
+        adopted_epoch: epoch of the destination's leader at that time: batches of a later epoch are not adopted. -1: not
+            known.
+        next_epoch: the broker has forgotten our producer id (error 59), so it accepts only a new epoch.
+        unread: base offset of a batch that was acknowledged, but may not be there as it was sent; -1: there is none.
+        strict: the copy carries the source's producer fields, so these must be equal, too.
+        led_to: this process has filled the offsets before the source's first record up to here; -1: it has filled none.
         pinned: the source is, by its id, the topic that was copied before.
-        opening: held while batches are opened to be compared, one pair of a process at a time.
+        opening: held while batches are opened to be compared: one pair at a time in a process.
         vouch: checks that this is the source that was copied, where nothing can be compared
             (``relay.locate.evidence``).
         kept: checks that no leader of the source has lost what was copied, where the last batches compare as equal.
-        passed: returns what is written down of records that were passed over (``oversize.record``): offset -> leader
-            epoch of the source's record there, or the digest of an old message.
-        coordinator_epoch: the least for markers: above any that a previous owner used, although that owner may have
+        passed: returns which records were passed over (``oversize.record``), according to the internal topic: offset ->
+            leader epoch of the source's record there, or the digest of an old message.
+        coordinator_epoch: the least one for markers: above any that a previous owner used, although that owner may have
             seen the same log.
-        starting: where the copy begins, if it begins later than the source.
+        starting: where the copy begins, if that is behind the source's start.
         forgets_before_ms: the destination may have forgotten a batch whose newest record is older (ms since 1970).
     """
 
@@ -124,26 +126,28 @@ class ResyncRules:
     passed: Callable[[], Awaitable[Mapping[int, int | str]]] | None = field(default=None, compare=False)
 
     def is_own(self, header: BatchHeader) -> bool:
-        """Returns True if the batch is the flow's data, in any rotation, or was adopted by it."""
+        """Returns True if the batch is the flow's data, in any rotation of its producer id, or was adopted by the
+        flow."""
         return same_owner(header.producer_id, self.owner) or self.is_adopted(header)
 
     def is_adopted(self, header: BatchHeader) -> bool:
-        """Returns True if the batch was there before the flow, and is in its place. If the destination has lost its end
-        since, whatever stands in that place now is of a later leader."""
+        """Returns True if the batch is older than the flow, and belongs at its offsets. If the destination has lost its
+        end since, what stands in its place now has a later leader epoch."""
         return header.last_offset < self.adopted and (
             self.adopted_epoch < 0 or header.leader_epoch <= self.adopted_epoch
         )
 
 
 def ours(known: Sequence[Producer] | None, owner: int) -> list[Producer]:
-    """Returns those of the producers that a leader remembers that are this partition's own, in any rotation."""
+    """Returns the producers among ``known`` that are this partition's own, in any rotation of ``owner``. ``known``:
+    those that a leader remembers; None: not known."""
     return [state for state in known or () if same_owner(state.producer_id, owner)]
 
 
 def coordinator_epoch(known: Sequence[Producer] | None, rules: ResyncRules) -> int:
-    """Returns the coordinator epoch of the next markers. From then on, late markers of another look at the log, or of
-    another owner, are refused. 0 if the leader cannot be asked: brokers that have a higher epoch than ours would
-    refuse our markers for ever."""
+    """Returns the coordinator epoch of the next markers. From then on, brokers refuse late markers of another look at
+    the log, or of another owner. Returns 0 if the leader cannot be asked: a broker that knows a higher epoch than ours
+    would refuse our markers for ever."""
     if known is None:
         return 0
     return max(
@@ -152,8 +156,8 @@ def coordinator_epoch(known: Sequence[Producer] | None, rules: ResyncRules) -> i
 
 
 def armed(tail: Tail, known: Sequence[Producer] | None, rules: ResyncRules) -> bool:
-    """Returns True if the leader remembers the very batch that we continue from: then any late repeat is recognised.
-    Behind one that was adopted it knows nothing of ours, and takes any sequence."""
+    """Returns True if the leader remembers the very batch that we continue from: then it recognises any late repeat.
+    After an adopted batch, the leader knows no sequence of ours, and accepts any."""
     last = tail.marker or (tail.data[0] if tail.data else None)
     if last is None or known is None or not (rules.strict or same_owner(last.producer_id, rules.owner)):
         return False
@@ -168,14 +172,14 @@ def continued(tail: Tail, known: Sequence[Producer] | None, rules: ResyncRules, 
     """Returns the identity of the next data batch.
 
     After data (P, e, last): (P, e, last + 1). After markers (P, odd e): (P, e + 1, 0), or (P + 1, 0, 0) past the last
-    epoch. A marker with an older identity than the data's does not count. With nothing left in the log, it follows from
-    what the broker remembers; if that is nothing, it begins at (owner, 0, 0).
+    epoch. A marker with an older identity than the data does not count. If the log has neither, the identity follows
+    from what the broker remembers of our producer; if that is nothing, it is (owner, 0, 0).
     """
     if tail.marker is not None:
         identity = _identity(tail.marker).behind_markers()
     elif tail.data is not None and same_owner(tail.data[0].producer_id, rules.owner):
         last = _identity(tail.data[0])
-        # Markers of somebody else behind our data take their offsets all the same.
+        # Markers of others behind our data take their offsets all the same.
         identity = last.after(1) if tail.holes_from == end else last.behind_markers()
     else:
         states = ours(known, rules.owner)

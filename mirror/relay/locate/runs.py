@@ -1,9 +1,9 @@
 """Detects from sequences whether somebody else has written between the flow's own batches at the destination.
 
 Within an epoch of the flow's producer id, sequences count the offsets since the epoch's first batch. So one look at
-where that batch has to stand proves everything behind it: had anybody taken an offset in between, the flow's batches
-behind it would stand farther on than their sequences say. That also holds where those batches equal the source's at the
-same offsets because the source got them from here (a topic that is mirrored both ways).
+where that batch must stand proves everything behind it: if anybody had taken an offset in between, the flow's batches
+behind it would stand farther on than their sequences say. That also holds if those batches equal the source's at the
+same offsets because the source got them from this destination (a topic that is mirrored both ways).
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from mirror.records.header import SEQUENCES, BatchHeader
 from mirror.relay.halts import PartitionHalted, halt
 
 MOST_STRANGERS = 16
-"""Foreign batches that are read back to find where they begin. With more of them, the message says "at least"."""
+"""Foreign batches that are read back to find where they begin. If there are more, the message says "at least"."""
 
 
 class RunsLog(Protocol):
@@ -39,10 +39,10 @@ class Own(Protocol):
 
     @property
     def filler(self) -> int:
-        """The producer id of its leading filler, in any rotation."""
+        """The producer id of the flow's leading filler, in any rotation."""
 
     def is_own(self, header: BatchHeader) -> bool:
-        """Returns True if the batch is the flow's data, or counts as such."""
+        """Returns True if the batch is the flow's data, or counts as that."""
 
 
 async def check_run(there: RunsLog, last: BatchHeader, log_start: int, own: Own) -> None:
@@ -50,8 +50,8 @@ async def check_run(there: RunsLog, last: BatchHeader, log_start: int, own: Own)
 
     Args:
         there: the destination's log.
-        last: its last data batch, which is the flow's own.
-        log_start: where it begins.
+        last: the log's last data batch, which is the flow's own.
+        log_start: the destination's log start offset.
         own: tells which batches are the flow's.
 
     Raises:
@@ -72,7 +72,8 @@ async def check_run(there: RunsLog, last: BatchHeader, log_start: int, own: Own)
 async def _halted(
     there: RunsLog, begin: int, before: BatchHeader | None, last: BatchHeader, log_start: int, own: Own
 ) -> PartitionHalted:
-    """Returns the halt for the batch ``before`` the run that begins at ``begin``, which should not stand there."""
+    """Returns the halt for the batch ``before``, which stands where it should not: before the run that begins at
+    ``begin``."""
     misplaced = f"the flow's own records at offsets {begin} to {last.last_offset} stand behind"
     if before is not None and _is_foreign(before, own):
         written = await strangers(there, before, log_start, own)
@@ -89,7 +90,7 @@ async def _halted(
 
 
 def foreign(header: BatchHeader, name: str, more: str = "") -> PartitionHalted:
-    """Returns the halt for a batch of somebody else's."""
+    """Returns the halt for a batch of another writer."""
     told = f"{name}: the batch at offset {header.base_offset} is of producer id {header.producer_id}"
     if header.producer_id < 0:
         told += " (a producer without idempotence)"
@@ -99,7 +100,7 @@ def foreign(header: BatchHeader, name: str, more: str = "") -> PartitionHalted:
 
 
 async def strangers(there: RunsLog, last: BatchHeader, log_start: int, own: Own) -> str:
-    """Returns, for messages, the offsets that others have written, up to and including the batch ``last``."""
+    """Returns the offsets that others have written, up to and including the batch ``last``, for messages."""
     first, least = last, ""
     for _ in range(MOST_STRANGERS):
         before = await _before(there, first.base_offset, log_start)
@@ -112,8 +113,8 @@ async def strangers(there: RunsLog, last: BatchHeader, log_start: int, own: Own)
 
 
 async def _straight_from(there: RunsLog, low: int, last: BatchHeader) -> int:
-    """Returns, by bisection, the first offset of the batches whose sequences fit the last one's. All batches behind a
-    fitting one fit, too."""
+    """Returns, by bisection, the first offset of the batches whose sequences lead up to the last one. If a batch does,
+    all batches behind it do, too."""
     high = last.base_offset
     while low < high:
         middle = (low + high) // 2
@@ -126,7 +127,11 @@ async def _straight_from(there: RunsLog, low: int, last: BatchHeader) -> int:
 
 
 async def _at(there: RunsLog, offset: int, last: BatchHeader) -> BatchHeader:
-    """Returns the batch that holds ``offset``, or the next one, at most ``last``."""
+    """Returns the header of the batch that holds ``offset``, or of the next one, but none behind ``last``.
+
+    Raises:
+        Unreachable: that batch cannot be read now, or ``last`` was cleaned away meanwhile.
+    """
     if offset >= last.base_offset:
         return last
     found = await there.batch_at(offset)
@@ -138,7 +143,8 @@ async def _at(there: RunsLog, offset: int, last: BatchHeader) -> BatchHeader:
 
 
 async def _before(there: RunsLog, offset: int, log_start: int) -> BatchHeader | None:
-    """Returns the batch that holds the offset before ``offset``; None if the log does not have it, or no longer."""
+    """Returns the header of the batch that holds the offset before ``offset``; None if the log does not have that
+    offset, or no longer."""
     if offset <= log_start:
         return None
     found = await there.batch_at(offset - 1)
@@ -146,7 +152,8 @@ async def _before(there: RunsLog, offset: int, log_start: int) -> BatchHeader | 
 
 
 def _of_the_run(header: BatchHeader, last: BatchHeader) -> bool:
-    """Returns True if the batch is of the last one's epoch, and as many sequences before it as offsets."""
+    """Returns True if the batch has the last one's producer id and epoch, and stands as many offsets before it as its
+    sequences say."""
     return (
         not header.is_control
         and (header.producer_id, header.producer_epoch) == (last.producer_id, last.producer_epoch)
@@ -155,12 +162,12 @@ def _of_the_run(header: BatchHeader, last: BatchHeader) -> bool:
 
 
 def _is_displaced(before: BatchHeader, last: BatchHeader) -> bool:
-    """Returns True if the batch before a run is of the run's epoch but its sequences do not lead up to it. Then the run
-    is a repeat that the broker did not recognise."""
+    """Returns True if the batch before a run has the run's producer id and epoch, but its sequences do not lead up to
+    the run. Then the run is a repeat that the broker did not recognise."""
     same = (before.producer_id, before.producer_epoch) == (last.producer_id, last.producer_epoch)
     return same and not before.is_control and not _of_the_run(before, last)
 
 
 def _is_foreign(header: BatchHeader, own: Own) -> bool:
-    """Returns True if the batch is somebody else's data."""
+    """Returns True if the batch is another writer's data."""
     return not (header.is_control or own.is_own(header) or is_filler(header, own.filler))

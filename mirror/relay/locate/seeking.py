@@ -20,28 +20,29 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 
 AT_ONCE = 64
-"""Partitions that are located at the same time per destination broker. Each takes about eight small requests. A broker
-that hangs takes no seats from the partitions of the others."""
+"""Partitions that are located at the same time per destination broker. Each takes about eight small requests. The seats
+are per broker, so that a broker that hangs takes none from the partitions of other brokers."""
 REFRESH_AT_MOST_EVERY_S = 0.2
 WARN_AFTER_TRIES = 6
 UNREADABLE_LOOKS = 8
-"""Times that a broker may fail to read a log before that counts as damage. About 13 s with the usual backoff."""
+"""Times that a broker may fail to read a log before that counts as damage. With the default backoff, that takes about
+13 s."""
 LEFT_FOR_SETTLES = (5.0, 15.0)
-"""A partition that another worker has taken over is left to it for this long, in multiples of ``settle.ms``: a random
-value from this range."""
+"""A partition that another worker has taken over is left alone for a random time in this range, in multiples of
+``settle.ms``."""
 MOST_STEPS = 16
-"""Most steps by which consecutive doubts lengthen the pause. It reaches its upper bound long before."""
+"""Number of steps by which consecutive doubts can lengthen the pause. The pause reaches its upper bound long before."""
 
 
 LACKING_PAUSE_S = 3.0
-"""The least pause between two tries while a right is missing. Somebody has to grant it, so there is no hurry."""
+"""Least pause between two attempts while a right is missing. Somebody has to grant it, so there is no hurry."""
 LACKING_TOLD_EVERY_S = 60.0
-"""Seconds between two log lines about one missing right, however many partitions lack it."""
+"""Seconds between two log lines about the same missing right, however many partitions lack it."""
 
 
 class LocatingSeat:
-    """One of the seats at a broker. It is given back while its partition only waits, so that thousands of partitions
-    whose logs' ends have to stand still do so at the same time."""
+    """One of the seats at a broker. It is given back while its partition only waits. So thousands of partitions whose
+    logs' ends have to stand still can wait at the same time."""
 
     def __init__(self, seats: asyncio.Semaphore) -> None:
         self._seats = seats
@@ -56,7 +57,7 @@ class LocatingSeat:
         self._give_back()
 
     async def rest(self, seconds: float) -> None:
-        """Waits ``seconds`` without the seat, and then for a seat."""
+        """Gives the seat back, waits for ``seconds``, and then waits for a seat again."""
         self._give_back()
         await asyncio.sleep(seconds)
         await self._seats.acquire()
@@ -78,9 +79,9 @@ class Seeking:
         self._looked_at: dict[Partition, Leader | None] = {}
         """The source leader whose log was read last, for each partition that is being located."""
         self._looked_in: dict[Partition, TopicIds] = {}
-        """Likewise the ids of its topics, as known when the look began."""
+        """The ids of both topics as known when the last look began, for each partition that is being located."""
         self._lacked: dict[Partition, Right] = {}
-        """The right that each partition was found to lack last."""
+        """The right that each partition lacked at its last look."""
         self._told_at: dict[Right, float] = {}
         """When the lack of a right was logged last (monotonic)."""
 
@@ -107,7 +108,8 @@ class Seeking:
         unreadable = 0
         while True:
             try:
-                # At a takeover, metadata may be as old as the last topic refresh: the name may be another topic's now.
+                # For a takeover, metadata must be newer than its beginning: since the last topic refresh, another topic
+                # may have got that name.
                 since = began if takeover and not backoff.tries else time.monotonic()
                 found = await self._look(partition, since, takeover=takeover)
                 if isinstance(found, Location):
@@ -139,8 +141,8 @@ class Seeking:
         self._place(partition, found)
 
     def _place(self, partition: Partition, found: Location) -> None:
-        """It goes on there, unless it has been halted meanwhile: that cancels this task, but ``asyncio.wait_for`` of
-        Python 3.11 loses a cancellation that comes with its result."""
+        """Places the partition, unless it has been halted meanwhile. That cancels this task, but ``asyncio.wait_for``
+        of Python 3.11 loses a cancellation that comes together with its result."""
         if partition.phase is Phase.LOCATING:
             self._relay.place(partition, found)
 
@@ -150,7 +152,7 @@ class Seeking:
             self._relay.halt(partition, halted)
 
     async def _wait(self, partition: Partition, error: NetworkError, backoff: Backoff) -> None:
-        """Logs that the partition could not be located, and waits until the next try."""
+        """Logs that the partition could not be located, and waits until the next attempt."""
         partition.wait(str(error), failed=True)
         if isinstance(error, Refused) and error.lacks is not None:
             self._lacked[partition] = error.lacks
@@ -163,7 +165,7 @@ class Seeking:
         await asyncio.sleep(backoff.next_s())
 
     def _tell_lack(self, partition: Partition, lacks: Right, detail: str) -> None:
-        """Logs a right for want of which partitions cannot be located: not for each of them, nor for each try."""
+        """Logs that partitions cannot be located because a right is missing: at most every ``LACKING_TOLD_EVERY_S``."""
         now = time.monotonic()
         if now - self._told_at.get(lacks, float("-inf")) >= LACKING_TOLD_EVERY_S:
             self._told_at[lacks] = now
@@ -176,8 +178,14 @@ class Seeking:
             )
 
     async def _look(self, partition: Partition, since: float, *, takeover: bool) -> Location | Halted:
-        """Locates the partition once, in a seat, on metadata that is not older than ``since``. Returns the halt instead
-        if a suspected verdict is confirmed now. Raises what ``Locator.locate`` raises."""
+        """Locates the partition once, in a seat, on metadata that is about as new as ``since`` (monotonic) or newer.
+
+        Returns:
+            The location, or the halt if a suspected verdict is confirmed now.
+
+        Raises:
+            PartitionHalted, NotOurs, NetworkError: as ``Locator.locate``.
+        """
         relay = self._relay
         seats = self._seats_at(partition)
         here = _led(relay.source, partition.topic, partition.index)
@@ -204,23 +212,32 @@ class Seeking:
             return await relay.locator.locate(partition, takeover=takeover, rest=seat.rest)
 
     async def _stands(self, partition: Partition, halted: Halted, backoff: Backoff) -> bool:
-        """Returns True if a verdict is final. Otherwise the next look decides. If it is that a topic was recreated, and
-        the brokers do not agree on that, the next look is after a pause: the one that was asked may be behind."""
+        """Returns True if a verdict is final. Otherwise the next look decides; this waits before it and logs why,
+        unless the verdict only has to be confirmed. A verdict that a topic was recreated is not final as long as the
+        brokers do not agree on that: the broker that was asked may be behind."""
         if halted.at_ms or halted.reason != HaltReason.RECREATED.slug:
-            return not self._relay.verdicts.suspect(partition, halted) and not await self._made_anew(partition, halted)
-        try:
-            await self._relay.locator.check_ids(partition)
-        except NetworkError as error:
-            await self._wait(partition, error, backoff)
-            return False
-        # The answer that it rests on may have been replaced since by that of a broker that is not behind.
-        return self._looked_in.get(partition) == self._relay.pins.ids(partition)
+            if self._relay.verdicts.suspect(partition, halted):
+                return False
+            stands = not await self._made_anew(partition, halted)
+        else:
+            try:
+                await self._relay.locator.check_ids(partition)
+            except NetworkError as error:
+                await self._wait(partition, error, backoff)
+                return False
+            # A broker that is not behind may have replaced the answer on which the verdict is based.
+            stands = self._looked_in.get(partition) == self._relay.pins.ids(partition)
+        if not stands:
+            # Without the pause, a broker that is behind for days would keep the partition looking.
+            changed = f"what the brokers told of the topics and leaders has changed meanwhile ({halted.detail})"
+            await self._wait(partition, Unreachable(changed), backoff)
+        return stands
 
     async def _made_anew(self, partition: Partition, halted: Halted) -> bool:
-        """Returns True if a verdict is about another topic than was meant, or may be: a log's ends are requested by
-        topic name, and another topic may have that name by now. Also True if the verdict is about a log that is no
-        longer the source's: a leader that was deposed in an unclean election serves its old log until it hears of that.
-        The next look decides."""
+        """Returns True if a verdict is, or may be, about another topic than was meant: a log's end is requested by
+        topic name, and another topic may have that name by now. Also returns True if the verdict is about a log that is
+        no longer the source's: a leader that was deposed in an unclean election serves its old log until it hears of
+        that. In these cases, the next look decides."""
         if halted.at_ms or halted.reason == HaltReason.RECREATED.slug:
             return False
         try:
@@ -234,19 +251,20 @@ class Seeking:
         return self._looked_at.get(partition, leader) != leader
 
     def _seats_at(self, partition: Partition) -> asyncio.Semaphore:
-        """Returns the seats at the destination broker that leads the partition, as last heard. Without a leader: -1."""
+        """Returns the seats at the destination broker that leads the partition, as last heard. Partitions without a
+        leader share seats (node id -1)."""
         leader = self._relay.destination.leader(partition.destination, partition.index)
         node_id = -1 if leader is None else leader.node_id
         return self._seats.setdefault(node_id, asyncio.Semaphore(AT_ONCE))
 
     async def _leave_to_the_other(self) -> None:
-        """Sleeps long enough for the other worker to get somewhere. The time is random, or the two would chase each
-        other."""
+        """Sleeps long enough for the other worker to make progress. The time is random: otherwise the two would take
+        the partition from each other again and again."""
         await asyncio.sleep(self._relay.settings.settle_ms / 1000 * random.uniform(*LEFT_FOR_SETTLES))
 
     async def _refresh(self, partition: Partition, since: float) -> None:
-        """Refreshes the metadata of both clusters if what they say of the partition's topics is older than about
-        ``since``. Many partitions share one refresh."""
+        """Refreshes the metadata of both clusters if what they say about the partition's topics is older than ``since``
+        minus ``REFRESH_AT_MOST_EVERY_S``. Many partitions share one refresh."""
         wanted_at = since - REFRESH_AT_MOST_EVERY_S
         async with self._refreshing:
             partitions = self._relay.partitions.values()
@@ -263,7 +281,7 @@ def _led(cluster: Cluster, topic: str, index: int) -> str:
 
 
 async def _pause(partition: Partition, backoff: Backoff) -> None:
-    """Waits, longer with each consecutive doubt."""
+    """Waits, longer after each consecutive doubt."""
     for _ in range(min(partition.claim.doubts - 1, MOST_STEPS)):
         backoff.next_s()
     await asyncio.sleep(backoff.next_s())
@@ -276,6 +294,6 @@ def _halted_by(error: PartitionHalted | Unsupported | Damaged | Unreadable | Sto
     if isinstance(error, Damaged | Unreadable):
         return halted_by_damage(error, source)
     if isinstance(error, StoredInOldFormat):
-        # Nothing of ours has ever been in such a format.
+        # The mirror has never written such a format.
         return Halted.of(HaltReason.OLD_FORMAT if error.cluster == source else HaltReason.FOREIGN_WRITER, str(error))
     return Halted.of(HaltReason.NO_COMMON_VERSION, str(error))

@@ -11,12 +11,13 @@ from mirror.records.identity import Identity, same_owner
 from mirror.relay.halts import halt
 
 READ_BYTES = 256 * 1024
-"""Bytes per read where more than one batch is wanted."""
+"""Bytes per read if more than one batch is needed."""
 SCAN_BYTES = 4 << 20
-"""Bytes per read where much is read and only headers are looked at."""
+"""Bytes per read if much is read and only headers are needed."""
 STRIDE = 16
 MOST_STRIDE = 1 << 20
-"""The search for the last data batch goes back 1 offset, then ``STRIDE`` times as far each time, at most this far."""
+"""The search for the last data batch goes back 1 offset, then ``STRIDE`` times as far with each step, but at most this
+far."""
 
 Data = tuple[BatchHeader, bytes]
 """A batch's header and its records."""
@@ -39,10 +40,11 @@ class Tail(NamedTuple):
     data: Data | None
     """The last data batch (header and records), or None if the log has none."""
     marker: BatchHeader | None
-    """The newest of our markers behind the data, by identity. A marker that is older than the data arrived late and is
-    left out: it does not show how the log continues."""
+    """The newest of our markers behind the data, by identity; None: there is none. A marker that is older than the data
+    arrived late and is left out: it does not show how the log continues."""
     holes_from: int
-    """From this offset to the end there is no data: markers, or nothing where a log cleaner has removed batches."""
+    """From this offset to the end there is no data: only markers, or nothing where a log cleaner has removed
+    batches."""
 
 
 async def look_back(
@@ -60,11 +62,12 @@ async def look_back(
         log_start: its log start offset.
         end: the offset from which to walk back.
         owner: the flow's producer id for the partition, in any rotation.
-        whole: ``end`` is the log's end. A batch has to end there, since a log cleaner leaves the newest segment alone.
+        whole: True if ``end`` is the log's end. Then a batch must end there, since log cleaners leave the newest
+            segment alone.
 
     Raises:
-        PartitionHalted: foreign_writer for batches of the old formats; corrupt_destination if the log's last
-            batch cannot be found.
+        PartitionHalted: foreign_writer for batches of the old formats; corrupt_destination if the log's last batch
+            cannot be found.
         NetworkError: cannot be determined now.
     """
     marker: BatchHeader | None = None
@@ -112,7 +115,8 @@ def is_before(header: BatchHeader, other: BatchHeader) -> bool:
 
 
 def _newer(marker: BatchHeader | None, behind: BatchHeader | None) -> BatchHeader | None:
-    """Returns the newer of two markers of ours. ``behind`` stands farther on in the log."""
+    """Returns the newer of two markers of ours; None if both are None. ``behind`` stands behind ``marker`` in the
+    log."""
     if marker is None or behind is None:
         return marker or behind
     return marker if is_before(behind, marker) else behind
@@ -122,8 +126,8 @@ async def batches(log: Batches, start: int, end: int) -> AsyncIterator[tuple[Bat
     """Yields every batch that has an offset in ``[start, end)``, in order.
 
     Raises:
-        Unreachable: less can be read than before. An end that was read earlier does not tell what can be read now: a
-            leader's high watermark may go back, and records above it are neither lost nor damaged.
+        Unreachable: less can be read than when ``end`` was read. A leader's high watermark may go back; records above
+            it are neither lost nor damaged.
         NetworkError: cannot be determined now.
     """
     at = start
@@ -142,7 +146,7 @@ async def batches(log: Batches, start: int, end: int) -> AsyncIterator[tuple[Bat
 
 
 class Markers:
-    """The markers of a log, to be queried in offset order."""
+    """Finds the markers of a log between two offsets. Must be asked in offset order."""
 
     def __init__(self, there: Batches, start: int, end: int) -> None:
         self._walk = batches(there, start, end)

@@ -1,4 +1,4 @@
-"""Which destination topics are known to be copies: only their configs may be changed, only they get partitions."""
+"""Determines which destination topics are known to be copies. Only these get new partitions and changed configs."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from mirror.offsetmap.internal.memory import Memory
 
 
 class KnownCopies:
-    """What the flow's internal topic and the destination's logs say of its topics there."""
+    """Looks in the flow's internal topic and in the destination's logs for what is known of the destination topics."""
 
     def __init__(self, destination: Cluster, state: Memory) -> None:
         """``state``: the flow's internal topic."""
@@ -20,26 +20,26 @@ class KnownCopies:
         self._state = state
 
     def is_copy(self, topic: Topic, there: Topic) -> bool:
-        """Returns True if a topic at the destination is known to be the copy of this one, so that its configs may be
-        changed. By a shorter retention, say, what else stands there would be deleted."""
+        """Returns True if the destination topic ``there`` is known to be the copy of ``topic``, so that its configs may
+        be changed. In another topic, a shorter retention, for example, would delete somebody else's records."""
         ids = id_text(topic.topic_id), id_text(there.topic_id)
         return self._state.ledger.is_copy(topic.name, there.name, topic.leaders, *ids)
 
     async def strange(self, wanted: Mapping[str, Topic]) -> dict[str, str]:
-        """Returns the topics to which no partitions may be added, with the cause: more partitions would send the keys
-        of whoever else writes there elsewhere, and cannot be taken back.
+        """Returns the topics to which no partitions may be added, with the reason. More partitions would send the keys
+        of other producers elsewhere, and cannot be removed again.
 
         A topic may grow if each of its partitions is known to be a copy, or has never held a record.
 
         Args:
-            wanted: name at the destination -> the topic at the source, which has more partitions.
+            wanted: name at the destination -> the source topic, which has more partitions.
 
         Raises:
             NetworkError: the internal topic cannot be read now.
         """
         if not wanted:
             return {}
-        await self._state.load()  # other workers locate partitions, too
+        await self._state.load()  # other workers locate partitions, too, and write that down
         found = await asyncio.gather(
             *(self._strange(topic, self._destination.topics[name]) for name, topic in wanted.items())
         )

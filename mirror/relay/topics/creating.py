@@ -1,4 +1,4 @@
-"""Topics of the flow created at the destination, and partitions added to them, as the source has them."""
+"""Creates the flow's topics at the destination as the source has them, and adds partitions to them."""
 
 import asyncio
 from collections import deque
@@ -24,11 +24,11 @@ from mirror.wire.errors import ErrorCode, error_name
 
 CREATE_TIMEOUT_MS = 30_000
 DEFAULT_REPLICATION_SINCE = 4
-"""CreateTopics v4 takes -1 for the broker's default replication factor and partition count (KIP-464)."""
+"""From CreateTopics v4 on, -1 stands for the broker's default replication factor and partition count (KIP-464)."""
 CREATE_TRIES = 10
 CREATE_BACKOFF_MAX_MS = 1_000
 THERE = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
-"""Results of CreateTopics with which the topic exists afterwards."""
+"""Error codes of CreateTopics after which the topic exists."""
 FOR_NOW = frozenset(
     {
         ErrorCode.REQUEST_TIMED_OUT,
@@ -42,11 +42,13 @@ FOR_NOW = frozenset(
 SETTLED_TRIES = 100
 SETTLED_PAUSE_S = 0.1
 MOST_AT_ONCE = 2_000
-"""Partitions of one request. A controller refuses more than 10,000 (POLICY_VIOLATION), and is busy with them long."""
+"""Most partitions in one request. A controller refuses more than 10,000 (POLICY_VIOLATION), and is busy with them for
+long."""
 
 
 async def _defaults(cluster: Cluster) -> dict[str, str]:
-    """Returns the limits that a new topic has by its brokers' settings: the least value of each limit that all know."""
+    """Returns the limits that a new topic gets from its brokers' settings: of each limit that all answering brokers
+    know, the least value."""
     told = [values for values in await describe_brokers(cluster, list(OF_BROKERS)) if values]
     known = [name for name in OF_BROKERS if told and all(name in values for values in told)]
     return {OF_BROKERS[name]: min((values[name] for values in told), key=int) for name in known}
@@ -55,20 +57,21 @@ async def _defaults(cluster: Cluster) -> dict[str, str]:
 async def create(
     source: Cluster, destination: Cluster, topics: dict[str, Topic], settings: RelaySettings, log: EventLog
 ) -> dict[str, Halted]:
-    """Creates the topics as they are at the source: partitions, and the configs that were set there and matter.
+    """Creates the topics as they are at the source: with their partitions, and the configs that were set there and
+    matter.
 
     Args:
         source: the cluster that has them.
         destination: the cluster that gets them.
-        topics: name at the destination -> the topic at the source.
-        settings: the flow's.
+        topics: name at the destination -> the source topic.
+        settings: the flow's settings.
         log: gets a line for each topic that was created.
 
     Returns:
         Topic -> the halt, for topics that could not be created.
 
     Raises:
-        Refused: the controller moves, is busy or does not answer in time, at each of ``CREATE_TRIES`` tries.
+        Refused: the controller was moving, busy or too slow in each of ``CREATE_TRIES`` attempts.
         NetworkError: a cluster does not answer.
     """
     denied: set[str] = set()
@@ -111,7 +114,8 @@ async def create(
 
 
 def configs_not_known(source: Cluster, destination: Cluster, name: str, topic: Topic) -> Halted:
-    """Returns the halt for a topic that cannot be created as it is at the source: nobody says how that is."""
+    """Returns the halt for a topic that cannot be created as it is at the source, because its configs there may not be
+    read."""
     lacks = right_to_configs(source, topic.name)
     reason = HaltReason.CREATE_FAILED
     detail = (
@@ -122,7 +126,7 @@ def configs_not_known(source: Cluster, destination: Cluster, name: str, topic: T
 
 
 def _refusal(result: Any, needs: Right) -> str:
-    """Returns the broker's error in words, with the right that is missing if that is the error."""
+    """Returns the broker's error in words. If a right is missing, it is named."""
     told = f"{error_name(result.error_code)}, {result.error_message or 'without a word'}"
     return told + (f"; the mirror's principal lacks {needs}" if result.error_code in DENIED else "")
 
@@ -135,7 +139,7 @@ async def configs_of_new(
     *,
     denied: set[str] | None = None,
 ) -> dict[str, dict[str, str]]:
-    """Returns the configs that these topics are created with.
+    """Returns the configs with which these topics are created.
 
     Args:
         source, destination, topics, settings: as for ``create``.
@@ -158,8 +162,8 @@ async def try_out(
     """Has the controller check whether it would create these topics, without creating any (``validate_only``).
 
     Returns:
-        Topic -> error code and the controller's words, for those that it would not create, also because they are
-        there.
+        Topic -> error code and the controller's message, for each topic that it would not create, also because it
+        exists.
 
     Raises:
         NetworkError: the cluster does not answer.
@@ -178,8 +182,8 @@ async def try_out(
 
 
 def _halves(piece: Mapping[str, Topic], refused: Mapping[str, Any]) -> Iterable[dict[str, Topic]]:
-    """Yields the topics of a request that were refused by a policy, in two halves. It may be too much for one request,
-    or what an administrator's policy forbids: alone, each shows which it is."""
+    """Yields the topics of a request that were refused by a policy, in two halves. Either the request is too large, or
+    an administrator's policy forbids a topic: a topic that is alone in a request shows which."""
     together = [name for name, result in refused.items() if result.error_code == ErrorCode.POLICY_VIOLATION]
     if len(piece) > 1 and together:
         middle = (len(together) + 1) // 2
@@ -187,7 +191,7 @@ def _halves(piece: Mapping[str, Topic], refused: Mapping[str, Any]) -> Iterable[
 
 
 def _pieces(topics: Mapping[str, Topic]) -> Iterable[dict[str, Topic]]:
-    """Yields the topics in pieces of at most ``MOST_AT_ONCE`` partitions; a topic with more is one by itself."""
+    """Yields the topics in pieces of at most ``MOST_AT_ONCE`` partitions. A topic with more is a piece by itself."""
     piece: dict[str, Topic] = {}
     size = 0
     for name, topic in topics.items():
@@ -201,15 +205,18 @@ def _pieces(topics: Mapping[str, Topic]) -> Iterable[dict[str, Topic]]:
 
 
 async def grow(destination: Cluster, wanted: Mapping[str, Topic], log: EventLog) -> dict[str, str]:
-    """Adds partitions to topics that have fewer than the source's. Returns topic -> why that was not possible.
+    """Adds partitions to topics that have fewer than the source.
 
     Args:
         destination: the cluster.
-        wanted: name there -> the topic at the source.
+        wanted: name at the destination -> the source topic.
         log: gets a line for each topic that grew.
 
+    Returns:
+        Topic -> why that was not possible, for topics that did not grow.
+
     Raises:
-        NetworkError: the cluster does not answer.
+        NetworkError: the cluster does not answer, or new partitions get no leaders.
     """
     fewer = with_fewer(destination, wanted)
     refused = await _grow_once(destination, fewer)
@@ -223,19 +230,19 @@ async def grow(destination: Cluster, wanted: Mapping[str, Topic], log: EventLog)
                 detail=f"cluster {destination.name} had {before} of the {after} partitions of {topic.name}",
             )
     await until_led(destination, {name: len(topic.leaders) for name, topic in fewer.items() if name not in refused})
-    # Another worker may have been quicker.
+    # Another worker may have added them before us.
     await destination.refresh(list(refused))
     return refused
 
 
 async def try_growing(destination: Cluster, wanted: Mapping[str, Topic]) -> dict[str, str]:
-    """Has the controller check whether ``grow`` would be refused, without adding anything. Returns as ``grow`` does,
-    and raises the same."""
+    """Has the controller check whether it would refuse ``grow``, without adding anything. Returns and raises as
+    ``grow`` does."""
     return await _grow_once(destination, with_fewer(destination, wanted), validate_only=True)
 
 
 def with_fewer(destination: Cluster, wanted: Mapping[str, Topic]) -> dict[str, Topic]:
-    """Returns those that have fewer partitions at the destination."""
+    """Returns the topics that have fewer partitions at the destination than at the source."""
     return {
         name: topic
         for name, topic in wanted.items()
@@ -272,7 +279,7 @@ async def _create_once(
     *,
     validate_only: bool = False,
 ) -> dict[str, Any]:
-    """Sends one request to the controller. Returns topic -> the broker's result."""
+    """Sends one request to the controller. Returns topic -> the controller's result."""
     connection = await destination.control_of_controller()
     speaks = connection.api_versions.get(CreateTopicsRequest.API_KEY)
     replication = settings.replication_factor
@@ -297,7 +304,7 @@ async def _create_once(
 
 
 def _tell_created(log: EventLog, destination: Cluster, origin: Topic, result: Any) -> None:
-    """Logs a created topic. ``result``: the broker's, which has the new topic's id since CreateTopics v7."""
+    """Logs a created topic. ``result``: the controller's; from CreateTopics v7 on, it has the new topic's id."""
     made = getattr(result, "topic_id", None)
     log.info(
         "topic_created",
@@ -309,8 +316,8 @@ def _tell_created(log: EventLog, destination: Cluster, origin: Topic, result: An
 
 
 def _configs_for(entries: dict[str, Any], defaults: dict[str, str], settings: RelaySettings) -> dict[str, str]:
-    """Returns the configs of the new topic: the source topic's own settings that are synced, its batch size limit, and
-    the configs that it needs, given its brokers' ``defaults``, to take every batch that the source took."""
+    """Returns the configs of the new topic: the synced ones that are set on the source topic, its batch size limit, and
+    those that it needs, given its brokers' ``defaults``, to accept every batch that the source accepted."""
     configs = {
         name: entry.value
         for name, entry in entries.items()
@@ -324,8 +331,12 @@ def _configs_for(entries: dict[str, Any], defaults: dict[str, str], settings: Re
 
 
 async def until_led(cluster: Cluster, wanted: Mapping[str, int]) -> None:
-    """Waits until every partition of these topics is there and has a leader: metadata lag behind creation. ``wanted``:
-    topic -> number of partitions."""
+    """Waits until every partition of these topics is there and has a leader, since metadata lag behind creation.
+    ``wanted``: topic -> number of partitions.
+
+    Raises:
+        NetworkError: that takes longer than ``SETTLED_TRIES`` looks, or the cluster does not answer.
+    """
     names = list(wanted)
     for _ in range(SETTLED_TRIES if names else 0):
         failed = await cluster.refresh(names)

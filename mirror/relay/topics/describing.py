@@ -1,4 +1,4 @@
-"""The configs of brokers and topics, as far as we may ask for them."""
+"""Reads the configs of brokers and topics, as far as the mirror may."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,14 +10,14 @@ from mirror.net.rights import DESCRIBE_CONFIGS, TOPIC, Right
 from mirror.relay.events import EventLog
 
 NAMED = 5
-"""Topics that a line names at most."""
+"""Most topics that a log line names."""
 PATIENCE_S = 5.0
-"""How long to wait at the start for brokers that do not answer, once another one has answered."""
+"""How long to wait for brokers that do not answer, once another one has answered."""
 
 
 async def describe_brokers(cluster: Cluster, names: list[str]) -> list[dict[str, str]]:
-    """Returns the values of these settings that each answering broker knows. Empty if no broker answers; an empty dict
-    for a broker whose configs we may not describe."""
+    """Returns the values of these settings, as a dict for each broker that answers. An empty list if no broker answers;
+    an empty dict for a broker whose configs the mirror may not read."""
 
     async def ask(node_id: int) -> dict[str, str]:
         configs = await describe_configs(cluster, Resource.BROKER, [str(node_id)], keys=names, node_id=node_id)
@@ -33,18 +33,22 @@ async def describe_brokers(cluster: Cluster, names: list[str]) -> list[dict[str,
 async def describe_topics(
     cluster: Cluster, names: list[str], *, denied: set[str] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Returns topic -> config name -> the broker's entry. Topics that we may not describe are left out: for those, only
-    brokers judge batches. ``denied``: gets their names."""
+    """Returns topic -> config name -> the broker's entry. Topics whose configs the mirror may not read are left out:
+    for these, only brokers judge batches. ``denied``: gets their names.
+
+    Raises:
+        NetworkError: the cluster does not answer.
+    """
     return await describe_configs(cluster, Resource.TOPIC, names, denied=denied)
 
 
 def right_to_configs(cluster: Cluster, topic: str) -> Right:
-    """Returns the right to read a topic's configs."""
+    """Returns the right that is needed to read a topic's configs."""
     return Right(DESCRIBE_CONFIGS, TOPIC, topic, cluster.name)
 
 
 class Unread:
-    """Logs topics whose configs may not be read: each once, and when they may."""
+    """Logs topics whose configs may not be read: each once, and again when they may."""
 
     def __init__(self, log: EventLog, source: str) -> None:
         """``source``: the source cluster's name."""
@@ -53,7 +57,7 @@ class Unread:
         self._told: set[Right] = set()
 
     def tell(self, lacks: Iterable[Right]) -> None:
-        """``lacks``: the rights that are missing now."""
+        """Logs what has changed. ``lacks``: the rights that are missing now."""
         now = set(lacks)
         new, ended, self._told = sorted(now - self._told), sorted(self._told - now), now
         for cluster in sorted({right.cluster for right in ended}):

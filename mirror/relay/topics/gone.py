@@ -1,7 +1,7 @@
-"""Copied topics of the flow that the source does not have any more: logged once, and shown while the copy exists.
+"""Copied topics of the flow that the source no longer has: logged once, and shown while the copy exists.
 
-A pattern goes on to match other topics, so nobody would notice that one of its topics is gone. The topic was deleted
-for good, or by mistake, or may not be described any more: only an operator knows. The copy stays.
+A pattern goes on matching other topics, so nobody would notice that one of its topics is gone. The topic was deleted
+for good, or by mistake, or may no longer be described: only an operator knows which. The copy stays.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,11 +21,11 @@ class Named(Protocol):
 
     @property
     def source(self) -> Topic:
-        """The source topic, as it was then."""
+        """The source topic, as it was at that time."""
 
 
 class GoneTopics:
-    """The gone topics of the flow, as one process sees them."""
+    """Knows the gone topics of the flow, as seen by one process."""
 
     def __init__(
         self, source: Cluster, destination: Cluster, settings: RelaySettings, state: Memory, log: EventLog
@@ -36,24 +36,24 @@ class GoneTopics:
         self._state = state
         self._log = log
         self.shown: list[str] = []
-        """Their names at the source, sorted, as of the last look for topics."""
+        """The names of the gone topics at the source, sorted, as of the last look for topics."""
         self._to_tell: dict[str, Topic] = {}
-        """Name -> a topic of an earlier look that the source does not have any more, until that is logged."""
+        """Name -> a topic of an earlier look that the source no longer has, until that is logged."""
 
     async def renew(self, before: Mapping[str, Named]) -> None:
-        """Updates ``shown`` after a look for topics, and logs topics that are gone since the look before it.
+        """Updates ``shown`` after a look for topics, and logs topics that are gone since the previous look.
 
         Args:
-            before: topic name -> the pair that the look before this one found.
+            before: topic name -> the pair that the previous look found.
 
         Raises:
-            NetworkError: a cluster does not answer. What was not logged is at the next look.
+            NetworkError: a cluster does not answer. What was not logged is logged at the next look.
         """
         here = self._source.topics
         lost = {name: before[name].source for name in sorted(before) if name not in here}
         self._to_tell = {name: topic for name, topic in (self._to_tell | lost).items() if name not in here}
         if self._to_tell:
-            # A list of all topics leaves out those that may not be described; asked by name, brokers say so.
+            # A list of all topics omits those that may not be described. If asked by name, brokers say so.
             await self._source.check_denied(sorted(self._to_tell))
             self._tell(self._to_tell.values())
             self._to_tell = {}
@@ -64,7 +64,7 @@ class GoneTopics:
             sorted(
                 name
                 for name in {*self.shown, *lost, *copied} - here.keys()
-                # A topic that the configuration has by name is reported as an entry that nothing matches.
+                # A topic that the configuration names is reported as an entry that nothing matches.
                 if self._settings.selects(name) and name not in self._settings.wanted
             )
         )
@@ -73,14 +73,14 @@ class GoneTopics:
         return self._settings.destination_of(name)
 
     async def _standing(self, gone: list[str]) -> list[str]:
-        """Returns the topics of which the destination has a copy."""
+        """Returns those of the topics that have a copy at the destination."""
         if not gone:
             return []
         await self._destination.refresh({self._into(name) for name in gone})
         return [name for name in gone if self._into(name) in self._destination.topics]
 
     def _tell(self, topics: Iterable[Topic]) -> None:
-        """Logs topics that the source had at the look before. The group soon revokes their partitions, without a
+        """Logs topics that the source had at the previous look. The group will revoke their partitions soon, without a
         reason."""
         for topic in topics:
             if topic.name in self._source.denied:

@@ -1,10 +1,10 @@
-"""Compares the two sides' topic configs by which brokers refuse batches: the destination has to take every batch that
-its source took, and gets it later.
+"""Compares the topic configs that make brokers refuse batches. The destination must accept every batch that its source
+has accepted, and gets it later.
 
 Timestamps: since Kafka 3.6 there are ``message.timestamp.after.max.ms`` and ``.before.max.ms`` (KIP-937). The default
 of the former is one hour since 4.0. In versions before 3.6, ``message.timestamp.difference.max.ms`` stands for both,
-and up to 3.9 it counts if the newer config has no limit. Records are older when they are copied than when they were
-written, so for ``before`` only no limit is enough. A topic with LogAppendTime refuses no timestamp.
+and up to 3.9 it counts if the newer config has no limit. A record is older when it is copied than when it was written,
+so for ``before`` any limit may be too small. A topic with LogAppendTime refuses no timestamp.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,13 +25,13 @@ OF_BROKERS = {
     "log.message.timestamp.before.max.ms": BEFORE,
     "log.message.timestamp.difference.max.ms": DIFFERENCE,
 }
-"""Broker config that is the default of a topic config -> the topic config."""
+"""Broker config -> the topic config of which it is the default."""
 NO_LIMIT = (1 << 63) - 1
 """The largest value of such a config, and its default in most versions."""
 
 SEGMENT_BYTES = "segment.bytes"
 LARGEST_SEGMENT = 1 << 30
-"""Kafka's default, into which any batch fits."""
+"""Kafka's default, which is enough for any batch."""
 
 NAMED = 5
 """Most topics that a log line names."""
@@ -40,8 +40,8 @@ Values = Mapping[str, str | None]
 
 
 class Narrower(NamedTuple):
-    """A config by which the destination refuses batches that the source takes, or took once. ``there``: its value at
-    the destination. ``enough``: the value needed."""
+    """A config that makes the destination refuse batches which the source accepts, or accepted once. ``there``: its
+    value at the destination. ``enough``: the value that is needed."""
 
     name: str
     there: int
@@ -49,7 +49,8 @@ class Narrower(NamedTuple):
 
 
 def limit_of(values: Values, name: str) -> int | None:
-    """Returns the limit in force for a config of ``NAMES``, by all values that a broker sent; None: not known."""
+    """Returns the limit in force for a config of ``NAMES``; None if it is not known. ``values``: all configs that a
+    broker sent."""
     own = _number(values, name)
     if name not in (AFTER, BEFORE):
         return own
@@ -62,7 +63,8 @@ def limit_of(values: Values, name: str) -> int | None:
 
 
 def narrower(here: Values, there: Values) -> list[Narrower]:
-    """Returns the configs by which the topic ``there`` takes less than the one ``here``, if both values are known."""
+    """Returns the configs with which the topic ``there`` accepts less than the topic ``here``, if both values are
+    known."""
     found: dict[str, Narrower] = {}
     for name in (MAX_MESSAGE_BYTES, AFTER, BEFORE):
         enough, limit = limit_of(here, name), limit_of(there, name)
@@ -75,11 +77,11 @@ def narrower(here: Values, there: Values) -> list[Narrower]:
 
 
 def taken_over(here: Values, defaults: Values) -> dict[str, str]:
-    """Returns the timestamp configs for a new topic, with which it takes every batch that the one ``here`` takes.
+    """Returns the timestamp configs for a new topic, so that it accepts every batch that the topic ``here`` accepts.
 
     Args:
         here: the source topic's values, set on the topic or by its broker.
-        defaults: the values that a topic has at the destination by default; its brokers know no other configs.
+        defaults: the values that a topic has by default at the destination; its brokers know no other configs.
     """
     needed = {lack.name: str(lack.enough) for lack in narrower(here, defaults) if lack.name != MAX_MESSAGE_BYTES}
     if needed and DIFFERENCE in defaults:
@@ -88,7 +90,7 @@ def taken_over(here: Values, defaults: Values) -> dict[str, str]:
 
 
 def set_command(cluster: Cluster, topic: str, name: str, value: int) -> str:
-    """Returns the command that sets a topic's config, as it has to be typed."""
+    """Returns the shell command that sets a topic's config."""
     return (
         f"kafka-configs --bootstrap-server {cluster.options.bootstrap_servers} --alter --entity-type topics "
         f"--entity-name {topic} --add-config {name}={value}"
@@ -96,7 +98,8 @@ def set_command(cluster: Cluster, topic: str, name: str, value: int) -> str:
 
 
 class Warnings:
-    """Logs narrower topics: one line for each config and pair of values, with the topics that were not logged yet."""
+    """Logs topics that accept less at the destination: one line for each config and pair of values, with the topics
+    that were not logged yet."""
 
     def __init__(self, log: EventLog, destination: str) -> None:
         """``destination``: the cluster's name."""
@@ -105,7 +108,8 @@ class Warnings:
         self._told: set[tuple[str, Narrower]] = set()
 
     def tell(self, found: Iterable[tuple[str, Iterable[Narrower]]]) -> None:
-        """``found``: destination topics, each with the configs by which it is narrower than its source."""
+        """Logs what is new. ``found``: destination topics, each with the configs with which it accepts less than its
+        source."""
         new: dict[Narrower, list[str]] = {}
         for topic, lacks in found:
             for lack in lacks:

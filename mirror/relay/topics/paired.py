@@ -1,4 +1,5 @@
-"""The topics of a flow at both clusters, as the last look found them; what that look shows an operator is logged."""
+"""Keeps the flow's topics at both clusters as the last look found them, and logs what an operator has to know about
+them."""
 
 from mirror.net.cluster import Cluster
 from mirror.offsetmap.internal.memory import Memory
@@ -18,9 +19,9 @@ class PairedTopics:
 
     Attributes:
         pairs: source topic name -> the pair.
-        gone: the copied topics that the source does not have any more.
-        retention_s: source topic name -> how long it keeps records, in seconds, where that is limited and known. A new
-            dict after each look that changed it.
+        gone: the copied topics that the source no longer has.
+        retention_s: source topic name -> how long it keeps records, in seconds, if that is limited and known. It is
+            replaced by a new dict after each look that finds a change.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class PairedTopics:
 
     @property
     def keys(self) -> list[Key]:
-        """All partitions of the flow, also those that other workers copy."""
+        """All partitions of the flow, including those that other workers copy."""
         return [(name, index) for name, pair in self.pairs.items() for index in sorted(pair.source.leaders)]
 
     async def look(self) -> None:

@@ -1,4 +1,4 @@
-"""Finds the flow's topics at the source, and pairs them with the destination's, which are created if missing."""
+"""Finds the flow's topics at the source, and pairs them with the destination's topics, which are created if missing."""
 
 import asyncio
 from collections import Counter
@@ -33,7 +33,7 @@ LEARN_TRIES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A topic on both sides. ``halted`` is set if none of it can be mirrored, ``terms`` otherwise."""
+    """A topic on both sides. ``halted`` is set if none of it can be mirrored; otherwise ``terms`` count."""
 
     source: Topic
     destination: str
@@ -41,19 +41,21 @@ class Pair:
     partitions_there: int = 0
     halted: Halted | None = None
     ungrown: str = ""
-    """Why the destination topic was not given the partitions that it lacks; empty: nobody has tried, or it has them."""
+    """Why the destination topic did not get the partitions that it lacks; empty if it lacks none, or nobody has
+    tried."""
     strange: str = ""
-    """Why no partitions may be added to the destination topic: it is not known to be a copy. Empty: they may."""
+    """Why no partitions may be added to the destination topic: it is not known to be a copy. Empty if they may be
+    added."""
     narrower: tuple[Narrower, ...] = ()
-    """Configs by which the destination refuses batches that the source takes. They are logged, and are no reason to
-    halt before such a batch comes."""
+    """Configs with which the destination refuses batches that the source accepts. They are logged. A partition halts
+    only when such a batch comes."""
     unread: tuple[Right, ...] = ()
-    """Rights to configs that are missing."""
+    """The rights to read configs that the mirror lacks."""
     retention_s: float | None = None
-    """How long the source keeps records, in seconds; None: without such a limit, or not known."""
+    """How long the source keeps records, in seconds; None if that is not limited, or not known."""
 
     def halt_of(self, index: int) -> Halted | None:
-        """Returns the halt if this partition cannot be mirrored, else None."""
+        """Returns the halt if this partition cannot be mirrored; otherwise None."""
         if self.halted is None and index >= self.partitions_there:
             detail = (
                 f"{self.source.name}-{index}: the destination has {self.partitions_there} partitions, "
@@ -81,10 +83,10 @@ async def pair_topics(
     Args:
         source: the cluster that has the topics.
         destination: the cluster that they are copied to.
-        settings: the flow's.
-        log: gets a line for each topic that was created here.
-        copies: says which topics of the destination may be changed; None: none but those that are created here.
-        sync: brings the configs of the destination's topics in step; None: they stay.
+        settings: the flow's settings.
+        log: gets a line for each topic that is created or grows.
+        copies: says which destination topics may be changed; None: none may, except when they are created.
+        sync: keeps the configs of the destination's topics in step; None: they stay as they are.
 
     Raises:
         NetworkError: one of the clusters does not answer.
@@ -102,7 +104,7 @@ async def pair_topics(
         else Halted.of(HaltReason.TOPIC_MISSING, f"{name} at {destination.name}: {error_name(code)}")
         for name, code in failed.items()
     }
-    # One that may not be described may be there.
+    # A topic that may not be described may exist.
     missing = {
         name: topic
         for name, topic in wanted.items()
@@ -114,7 +116,7 @@ async def pair_topics(
         await until_led(
             destination, {name: len(topic.leaders) for name, topic in missing.items() if name not in halted}
         )
-    # Where others write too, more partitions would send their keys elsewhere: that is for an operator to decide.
+    # Where others write too, more partitions would send their keys elsewhere. An operator has to decide that.
     ungrown: dict[str, str] = {}
     strange: dict[str, str] = {}
     if copies is not None and settings.create_topics and not settings.mapped:
@@ -157,13 +159,13 @@ def in_step(
     settings: RelaySettings,
 ) -> dict[str, TopicConfigs]:
     """Returns the configs of both sides for each destination topic that is the copy of one source topic, as far as they
-    may be described. Of several source topics, none is the one to keep in step with.
+    may be read. A destination topic with several source topics has none that it could follow, so it is left out.
 
     Args:
         here: the flow's topics at the source.
-        copied: those of them that were copied.
-        origin, configs: of topics at the source, and at the destination.
-        settings: the flow's.
+        copied: those of them that are known to have a copy.
+        origin, configs: configs of the source topics, and of the destination topics.
+        settings: the flow's settings.
     """
     sources = Counter(settings.destination_of(topic.name) for topic in here)
     return {
@@ -174,7 +176,7 @@ def in_step(
 
 
 async def describe_pair(source: Cluster, destination: Cluster, topic: Topic, settings: RelaySettings) -> Pair:
-    """Returns one topic with its counterpart, by the current configs.
+    """Returns one topic with its counterpart, according to the current configs.
 
     Raises:
         NetworkError: one of the clusters does not answer.
@@ -185,7 +187,8 @@ async def describe_pair(source: Cluster, destination: Cluster, topic: Topic, set
 
 
 def unusable(name: str) -> str:
-    """Returns why nothing may be copied into a topic of this name, made by a rename or prefix; empty: it may."""
+    """Returns why nothing may be copied into a topic of this name, which a rename or prefix has made; empty if it
+    may."""
     if not is_topic(name):
         return f"{name!r}, of {len(name)} characters, is no name of a topic"
     if name.startswith(INTERNAL_PREFIXES):
@@ -201,8 +204,8 @@ def _hidden(cluster: str, name: str) -> Halted:
 
 
 def wanted_topics(here: list[Topic], settings: RelaySettings) -> dict[str, Topic]:
-    """Returns destination topic -> the source topic after which it is created: of several, the one with the most
-    partitions."""
+    """Returns destination topic -> the source topic after which it is created. Of several source topics, that is the
+    one with the most partitions."""
     wanted: dict[str, Topic] = {}
     for topic in here:
         name = settings.destination_of(topic.name)
@@ -212,8 +215,8 @@ def wanted_topics(here: list[Topic], settings: RelaySettings) -> dict[str, Topic
 
 
 async def _learn(source: Cluster, settings: RelaySettings) -> None:
-    """Refreshes all topics of the source. One that comes with an error (e.g. no leaders yet) is asked for again:
-    otherwise it would be missing until the next look."""
+    """Refreshes all topics of the source. A topic that comes with an error (without leaders, for example) is asked for
+    again: otherwise it would be missing until the next look."""
     for _ in range(LEARN_TRIES):
         failed = await source.refresh(None)
         if not any(settings.selects(name) for name in failed):
@@ -259,8 +262,8 @@ def _pair(
 
 
 def retention_of(here: Values) -> float | None:
-    """Returns after how many seconds a topic with these configs may lose a record; None: never by time, or not
-    known."""
+    """Returns after how many seconds a topic with these configs may delete a record; None if it never does so by time,
+    or if that is not known."""
     text = here.get(RETENTION_MS)
     if text is None or int(text) < 0 or "delete" not in (here.get(CLEANUP_POLICY) or ""):
         return None
@@ -268,8 +271,8 @@ def retention_of(here: Values) -> float | None:
 
 
 def terms_of(here: Values, there: Values, settings: RelaySettings, lacks: tuple[Narrower, ...] = ()) -> Terms:
-    """Returns the terms that follow from the configs of the topics on both sides. ``lacks``: those by which the
-    destination takes less."""
+    """Returns the terms that follow from the configs of the topics on both sides. ``lacks``: the configs with which the
+    destination accepts less."""
     largest = there.get(MAX_MESSAGE_BYTES)
     limit = int(largest) if largest else None
     rewrites = settings.rewrites and not settings.strict
@@ -284,8 +287,7 @@ def terms_of(here: Values, there: Values, settings: RelaySettings, lacks: tuple[
         append_times_there=there.get(TIMESTAMP_TYPE) == APPEND_TIME,
         accept_gaps=settings.accept_gaps,
         rewrites=rewrites,
-        # A cleaner leaves no border of what it takes of old messages. Without offsets to go by, nobody could say where
-        # a copy belongs.
+        # Cleaners leave no borders among old messages. Without equal offsets, nothing would say where a copy belongs.
         converts=rewrites and not (settings.mapped and compacted),
         passes_over=limit if rewrites and not settings.mapped and settings.oversize_record != HALT else None,
         rebatches=settings.rebatches if rewrites and not settings.mapped else 0,

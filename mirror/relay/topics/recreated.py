@@ -1,12 +1,13 @@
-"""Notices by its id that a topic was deleted and created again while it is copied.
+"""Notices, by topic ids, that a topic was deleted and created again while it is copied.
 
-Requests with topic names (Fetch before Kafka 3.1, Produce before 4.1) go on with any topic of that name, and nothing at
-all is sent if nothing is due. So the ids of both clusters' topics are asked for now and then: one Metadata request to
-each cluster. A partition with a recreated topic comes into doubt. When it is located again, it is decided how it goes
-on: not by the word of one broker, which may not have heard yet of a topic that was recreated before.
+Requests with topic names (Fetch before Kafka 3.1, Produce before 4.1) go on with any topic of that name, and if nothing
+is due, nothing is sent at all. So the ids of both clusters' topics are asked for regularly, with one Metadata request
+to each cluster. A partition with a recreated topic comes into doubt. Locating it decides how it goes on. One broker's
+answer is not enough for that: it may not have heard yet of a topic that was recreated earlier.
 """
 
 import asyncio
+import time
 from contextlib import suppress
 
 from mirror.net.cluster import Cluster
@@ -21,15 +22,17 @@ from mirror.relay.topics.describing import PATIENCE_S
 LOOK_EVERY_S = 30.0
 """A look costs at most 20 µs of CPU per partition and side: with 5,000 partitions, less than a hundredth of a core."""
 CAUSE = "recreated"
+LEARN_EVERY_S = 3600.0
+"""Least time between two times that a partition is located again because its topics have got ids."""
 
 
 class _Told:
-    """The ids that the brokers of a cluster tell of one topic."""
+    """The ids that the brokers of a cluster give for one topic."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.ids: set[bytes] = set()
         self.silent = 0
-        """Brokers that have not answered."""
+        """The number of brokers that have not answered."""
         self.looks = Shared(self._look)
         self._cluster = cluster
         self._name = name
@@ -45,13 +48,13 @@ class ToldIds:
         self._told: dict[tuple[str, str], _Told] = {}
 
     async def check(self, cluster: Cluster, name: str) -> str:
-        """Checks that no broker tells another id of the topic than the one that is known.
+        """Checks that no broker gives another id for the topic than the known one.
 
         Returns:
-            Which brokers have not answered, in words; empty: all have.
+            How many brokers have not answered, in words; empty if all have.
 
         Raises:
-            Unreachable: the brokers do not agree: some are behind, and nobody can tell which.
+            Unreachable: the brokers do not agree: some are behind, and it is not known which.
             NetworkError: no broker answers.
         """
         told = self._told.setdefault((cluster.name, name), _Told(cluster, name))
@@ -73,6 +76,9 @@ class RecreatedTopics:
 
     def __init__(self, relay: Orchestrator) -> None:
         self._relay = relay
+        self._learned_at: dict[Partition, float] = {}
+        """When a partition was last located again to learn ids (monotonic). Times older than ``LEARN_EVERY_S`` are
+        removed."""
 
     async def keep(self) -> None:
         """Looks regularly, until cancelled."""
@@ -84,23 +90,45 @@ class RecreatedTopics:
                 (relay.source, {each.topic for each in partitions}),
                 (relay.destination, {each.destination for each in partitions}),
             ):
-                # A cluster that is away is reported elsewhere. The next look tries again.
+                # A cluster that cannot be reached is reported elsewhere. The next look tries again.
                 with suppress(NetworkError):
                     await cluster.refresh(sorted(names))
             self.compare()
 
     def compare(self) -> None:
-        """Compares the known topic ids of both clusters with those in which the active partitions were located."""
+        """Compares the known topic ids of both clusters with those with which the active partitions were located.
+        Partitions whose topics have other ids come into doubt."""
+        now = time.monotonic()
+        self._learned_at = {each: at for each, at in self._learned_at.items() if now < at + LEARN_EVERY_S}
         for partition in list(self._relay.partitions.values()):
             if partition.phase is not Phase.ACTIVE:
                 continue
             found = made_anew(partition, self._relay.source, self._relay.destination)
             if found:
                 self._relay.doubt_now(partition, CAUSE, "; ".join(found))
+            else:
+                self._learn(partition)
+
+    def _learn(self, partition: Partition) -> None:
+        """Has the partition located again once its topics have ids that it does not know, because its clusters were
+        upgraded to Kafka 2.8. What the topics hold shows that they are the ones that were copied. From then on, their
+        ids show it. This is done at most every ``LEARN_EVERY_S``: while brokers are upgraded one by one, some give ids
+        and others do not."""
+        relay, claim = self._relay, partition.claim
+        here, there = (
+            topic.topic_id if (topic := cluster.topics.get(name)) is not None else None
+            for cluster, name in ((relay.source, partition.topic), (relay.destination, partition.destination))
+        )
+        known = (claim.source_id or not here) and (claim.destination_id or not there)
+        if known or partition in self._learned_at:
+            return
+        self._learned_at[partition] = time.monotonic()
+        relay.doubt_now(partition, "id_unknown", "its topics have ids now, and had none when it was located")
+        claim.identify(claim.source_id or here, claim.destination_id or there)
 
 
 def made_anew(partition: Partition, source: Cluster, destination: Cluster) -> list[str]:
-    """Returns a text with both ids for each of the partition's two topics that was recreated, as far as is known."""
+    """Returns a text with both ids for each of the partition's two topics that is known to have been recreated."""
     found = (
         another(source, partition.topic, partition.claim.source_id),
         another(destination, partition.destination, partition.claim.destination_id),
@@ -109,8 +137,8 @@ def made_anew(partition: Partition, source: Cluster, destination: Cluster) -> li
 
 
 def another(cluster: Cluster, name: str, known: bytes | None) -> str:
-    """Returns a text with both ids if the topic has another id than ``known``; else an empty string, also if either id
-    is not known."""
+    """Returns a text with both ids if the topic has another id than ``known``. Empty if it has the same id, or if
+    either id is not known."""
     topic = cluster.topics.get(name)
     if known is None or topic is None or topic.topic_id in (None, known):
         return ""

@@ -1,4 +1,5 @@
-"""When a flow looks for its topics: regularly, soon after an assignment that it does not know, and at once if asked."""
+"""Decides when a flow looks for its topics: regularly, soon after an assignment of unknown partitions, and at once if
+asked."""
 
 import asyncio
 import re
@@ -18,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class Finder(Protocol):
-    """The relay, as far as looking for topics needs it."""
+    """The part of the relay that this module needs."""
 
     source: Cluster
     settings: RelaySettings
@@ -26,24 +27,25 @@ class Finder(Protocol):
 
     @property
     def draining(self) -> bool:
-        """True once the relay stops: there is nothing to look for any more."""
+        """True once the relay stops: then there is nothing to look for any more."""
 
     @property
     def has_unknown(self) -> bool:
         """True if partitions are assigned that the last look did not find."""
 
     async def find_topics(self) -> int:
-        """Looks for topics once; returns how many there are."""
+        """Looks for topics once, and returns how many there are."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Runs a task that ends with the relay."""
 
 
 class TopicRefresh:
-    """Has a relay look for its topics.
+    """Makes a relay look for its topics.
 
     Attributes:
-        unmatched: entries of ``topics`` that no topic of the source matched at the last look; None: there was none yet.
+        unmatched: entries of ``topics`` that no topic of the source matched at the last look; None: there was no look
+            yet.
     """
 
     def __init__(self, finder: Finder) -> None:
@@ -53,7 +55,7 @@ class TopicRefresh:
         self.unmatched: list[str] | None = None
 
     async def tell_unknown(self) -> None:
-        """Logs entries that no topic matches, each once. A topic may be created later, so this is not an error.
+        """Logs entries that no topic matches, each once. This is not an error: a topic may be created later.
 
         Raises:
             NetworkError: the source does not answer.
@@ -63,7 +65,7 @@ class TopicRefresh:
         self.unmatched = [entry for entry, matches in settings.wanted.items() if not any(map(matches, source.topics))]
         self._told &= set(self.unmatched)
         new = [entry for entry in self.unmatched if entry not in self._told]
-        # A list of all topics leaves out those that may not be described; asked by name, brokers say so.
+        # A list of all topics omits those that may not be described. If asked by name, brokers say so.
         names = [entry for entry in new if _NAME.fullmatch(entry)]
         if names:
             await source.check_denied(names)
@@ -80,17 +82,17 @@ class TopicRefresh:
             self._finder.log.warning("topic_unknown", pattern=entry, detail=detail, remedy=remedy)
 
     def soon(self) -> None:
-        """Looks again until every assigned partition is known: another worker saw a new topic first."""
+        """Looks again until every assigned partition is known: another worker has seen a new topic first."""
         if self._soon is None and not self._finder.draining:
             self._soon = self._finder.spawn(self._until_known())
 
     def now(self) -> None:
-        """Looks at once: topics seem to have changed since the last look."""
+        """Looks at once, because topics seem to have changed since the last look."""
         if not self._finder.draining:
             self._finder.spawn(self._look())
 
     async def keep(self) -> None:
-        """Looks every ``refresh.topics.interval.ms``."""
+        """Looks every ``refresh.topics.interval.ms``, until the relay stops."""
         while not self._finder.draining:
             await asyncio.sleep(self._finder.settings.refresh_topics_interval_ms / 1000)
             await self._look()

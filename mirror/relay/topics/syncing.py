@@ -1,10 +1,11 @@
 """Keeps the configs of destination topics in step with the source's (``sync.topic.configs.enabled``).
 
 Each look for topics compares the configs of ``sync.topic.configs``. What is set on the source topic is set on the
-destination's; what is set there only is removed. As MirrorMaker 2 does it, but for two things: a batch size limit is
-only raised, because batches that the source took under the former one may still have to be copied; and nothing is
-touched while a topic's cleanup is suspended, nor of a topic that is no copy. A config that somebody else, such as
-another flow into the same topic, sets again each time is left alone after some times.
+destination topic; what is set on the destination topic only is removed. MirrorMaker 2 does the same, with two
+differences. A batch size limit is only raised, because batches that the source accepted under an earlier limit may
+still have to be copied. And nothing is changed while a topic's cleanup is suspended, or if the topic is not a copy. If
+somebody else, such as another flow into the same topic, changes a config back each time, it is left alone after
+``MOST_TIMES``.
 """
 
 import difflib
@@ -20,17 +21,18 @@ from mirror.relay.settings import RelaySettings
 from mirror.relay.topics.limits import MAX_MESSAGE_BYTES
 
 FOR_EVER = str(1 << 62)
-"""More bytes than any log holds, and more ms than have passed since 1970: the ``retention.ms`` of a topic whose cleanup
-is suspended (``relay.leading.cleanup``)."""
+"""More bytes than any log holds, and more ms than have passed since 1970. This is the ``retention.ms`` of a topic whose
+cleanup is suspended (``relay.leading.cleanup``)."""
 RETENTION_MS = "retention.ms"
 TOPIC_CONFIG_SOURCE = 1
-"""config_source of a value that was set on the topic itself (DescribeConfigs v1+)."""
+"""config_source of a value that was set on the topic itself (DescribeConfigs v1 and later)."""
 
 MOST_TIMES = 5
-"""Times that a config is given the same value before it counts as contended: it is left to whoever else sets it."""
+"""Times that a config is given the same value before it counts as contended. Then it is left to whoever else sets
+it."""
 
 Entries = Mapping[str, Any]
-"""Config name -> DescribeConfigs' entry."""
+"""Config name -> the entry of DescribeConfigs."""
 
 
 class TopicConfigs(NamedTuple):
@@ -43,7 +45,7 @@ class TopicConfigs(NamedTuple):
 
 
 class ConfigSync:
-    """Changes configs of destination topics. What is refused is logged once."""
+    """Changes configs of destination topics. A refused change is logged once."""
 
     def __init__(self, destination: Cluster, settings: RelaySettings, log: EventLog) -> None:
         self._destination = destination
@@ -51,15 +53,18 @@ class ConfigSync:
         self._log = log
         self._told: dict[str, str] = {}
         self._done: Counter[tuple[str, str, str | None]] = Counter()
-        """How many times a topic's config was given a value here."""
+        """How many times this process has given a topic's config this value (topic, config, value)."""
         self._unknown: set[str] = set()
         """Names of ``sync.topic.configs`` that were logged as unknown."""
 
     async def renew(self, topics: Mapping[str, TopicConfigs]) -> set[str]:
-        """Brings the configs of these topics in step. Returns the topics that were changed.
+        """Brings the configs of these topics in step.
 
         Args:
             topics: name at the destination -> its configs, and those of its source topic.
+
+        Returns:
+            The topics that were changed. What a broker refuses is logged.
         """
         self._tell_unknown(topics.values())
         changes = {name: change for name, configs in topics.items() if (change := self._uncontended(name, configs))}
@@ -85,8 +90,8 @@ class ConfigSync:
         return changes.keys() - refused.keys()
 
     def _uncontended(self, name: str, configs: TopicConfigs) -> dict[str, str | None]:
-        """Returns the changes that bring a topic in step, but for those that were undone each time: somebody else sets
-        these configs, too. Says so, once for each value."""
+        """Returns the changes that bring a topic in step, without those that somebody else has undone each time. Logs
+        these, once for each value."""
         changes = changes_of(configs, self._settings.synced_configs, self._settings.fixed_configs)
         contended = [key for key, value in changes.items() if self._done[name, key, value] >= MOST_TIMES]
         for key in contended:
@@ -105,7 +110,7 @@ class ConfigSync:
         return changes
 
     def _tell_unknown(self, topics: Iterable[TopicConfigs]) -> None:
-        """Logs each name that no config of a source topic has: most likely it is written wrongly."""
+        """Logs each name that no config of any source topic has: it is probably misspelled."""
         known = {key for configs in topics for key in configs.here}
         for name in self._settings.synced_configs if known else ():
             if name in known or name in self._unknown:
@@ -133,12 +138,13 @@ class ConfigSync:
 
 
 def told_of(change: Mapping[str, str | None]) -> str:
-    """Returns changes of configs in words."""
+    """Returns the changes in words."""
     return ", ".join(f"{key}={'(default)' if value is None else value}" for key, value in change.items())
 
 
 def changes_of(configs: TopicConfigs, synced: tuple[str, ...], fixed: Mapping[str, str]) -> dict[str, str | None]:
-    """Returns the changes that bring the destination topic in step: config name -> value; None: its own is removed."""
+    """Returns the changes that bring the destination topic in step: config name -> value; None to remove the topic's
+    own value. Empty if either side's configs are not known, or a cleanup is suspended."""
     here, there = configs
     if not here or not there or FOR_EVER in (_own(here, RETENTION_MS), _own(there, RETENTION_MS)):
         return {}
@@ -160,6 +166,6 @@ def changes_of(configs: TopicConfigs, synced: tuple[str, ...], fixed: Mapping[st
 
 
 def _own(entries: Entries, name: str) -> str | None:
-    """Returns the value that is set on the topic itself; None: there is none."""
+    """Returns the value that is set on the topic itself; None if none is."""
     entry = entries.get(name)
     return entry.value if entry is not None and entry.config_source == TOPIC_CONFIG_SOURCE else None

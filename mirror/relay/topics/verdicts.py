@@ -1,11 +1,11 @@
 """Confirms verdicts that depend on topics' configs before a partition halts.
 
-The known configs are as old as the last look for topics, a minute by default. So if a verdict depends on them, the
-partition comes into doubt instead of a halt, and the two topics are described again before it is located. If the
+The known configs are as old as the last look for topics: up to a minute by default. So if a verdict depends on them,
+the partition comes into doubt instead of halting, and both topics are described again before it is located. If their
 configs differ from those of the verdict, the partition goes on under the new terms, and the batch in question is judged
-again. Else it halts, with the current numbers.
+again. Otherwise it halts, with the current numbers.
 
-A log that its broker fails to read is confirmed likewise: it may be in tiered storage that is down.
+A log that its broker fails to read is confirmed in the same way: it may be in tiered storage that is down.
 """
 
 import asyncio
@@ -40,7 +40,8 @@ RESTS_ON_CONFIGS = frozenset(
 _OF_SOME_RECORD = frozenset({HaltReason.REFUSED.slug, HaltReason.INVALID_TIMESTAMP.slug})
 """Reasons for which a broker refuses a batch because of one of its records."""
 TRIES = 6
-"""Consecutive doubts in which a broker may refuse what the config allows: a new value reaches leaders one by one."""
+"""Consecutive doubts in which a broker may refuse what the config allows: a new value reaches the leaders one by
+one."""
 
 
 LEARNED_FOR_S = 600.0
@@ -49,11 +50,11 @@ some before it heard of a new limit."""
 
 
 class LearnedLimit(NamedTuple):
-    """A limit that a refusal taught.
+    """A limit that was learned from a refusal.
 
     Attributes:
-        most: bytes of a batch.
-        described: the limit that was described then, in bytes; None: it may not be described.
+        most: most bytes of a batch.
+        described: the limit that was described at that time, in bytes; None: it may not be described.
         at_s: when it was learned (monotonic).
     """
 
@@ -69,12 +70,12 @@ class Verdicts:
         self._relay = relay
         self._looking: set[str] = set()
         self._learned: dict[str, LearnedLimit] = {}
-        """Source topic -> what a refusal taught that the described limit does not explain."""
+        """Source topic -> the limit learned from a refusal that the described limit does not explain."""
         self._as_they_are: set[str] = set()
-        """Source topics of which a larger batch was refused: their batches are not put together any more."""
+        """Source topics of which a larger, combined batch was refused. Their batches are not combined any more."""
 
     def suspect(self, partition: Partition, halted: Halted) -> bool:
-        """Returns True if the verdict has to be confirmed first. It is then kept until the partition is located."""
+        """Returns True if the verdict must be confirmed first. Then it is kept until the partition is located."""
         rests = halted.reason in RESTS_ON_CONFIGS or halted.unread >= 0
         if not rests or partition.claim.suspected is not None:
             return False
@@ -85,7 +86,8 @@ class Verdicts:
         return True
 
     async def confirmed(self, partition: Partition) -> Halted | None:
-        """Returns the halt of a suspected partition by the current configs. None: it goes on, usually under new terms.
+        """Returns the halt of a suspected partition, according to the current configs. None: the partition goes on,
+        usually under new terms.
 
         Raises:
             NetworkError: a cluster does not answer.
@@ -93,11 +95,11 @@ class Verdicts:
         suspicion = partition.claim.suspected
         assert suspicion is not None, partition.name
         if suspicion.halted.unread >= 0:
-            # First: an operator who resumes the partition after another halt must not meet this one again.
+            # Dropped first: an operator who resumes the partition after another halt must not get this one again.
             partition.claim.suspect(None)
             here, _ = self._relay.locator.logs(partition)
             if here.leader != suspicion.leader:
-                return None  # it was another broker's disk
+                return None  # the failure was of another broker's disk
             away = await here.in_tiered_storage(suspicion.halted.unread)
             return None if away else suspicion.halted
         pair = await self._describe(partition.topic)
@@ -119,7 +121,8 @@ class Verdicts:
         if _may_have_come_back(suspicion) and partition.claim.doubts < TRIES:
             return None
         if terms.rebatches and suspicion.halted.reason in _OF_SOME_RECORD:
-            # One record of the row may be the cause. Sent as they are, the batches before it arrive, and it is named.
+            # One record of the combined batch may be the cause. If the batches are sent as they are, those before it
+            # arrive, and the halt names the right one.
             self._as_they_are.add(partition.topic)
             partition.judge_by(self._terms(pair))
             return None
@@ -128,7 +131,8 @@ class Verdicts:
                 partition.judge_by(self._terms(pair))
                 return None
             if self._only_learned(suspicion, pair) and partition.claim.doubts < TRIES:
-                # What cannot be cut is sent once more: the broker may have been wrong, or late to hear of its config.
+                # A batch that cannot be cut is sent once more: the broker may have been wrong, or may not have heard of
+                # its config yet.
                 del self._learned[partition.topic]
                 partition.judge_by(self._terms(pair))
                 return None
@@ -136,10 +140,11 @@ class Verdicts:
         return suspicion.halted
 
     async def renewed(self, partition: Partition) -> Terms:
-        """Describes the partition's topics now, and returns the terms that follow, by which it is judged from now on.
+        """Describes the partition's topics now. Returns the terms that follow, which count for the partition from now
+        on.
 
         Raises:
-            PartitionHalted: the topics are not to be mirrored any more.
+            PartitionHalted: the topics must not be mirrored any more.
             NetworkError: a cluster does not answer.
         """
         pair = await self._describe(partition.topic)
@@ -151,8 +156,8 @@ class Verdicts:
         return self._terms(pair)
 
     async def look(self, partition: Partition) -> None:
-        """Checks if the destination changes batches (an answer came with an append time): if so, the topic's partitions
-        halt. One look at a time for each topic.
+        """Checks whether the destination changes batches, after a response with an append time. If it does, the topic's
+        partitions halt. There is one look at a time for each topic.
 
         Raises:
             NetworkError: a cluster does not answer.
@@ -169,8 +174,8 @@ class Verdicts:
             self._looking.discard(partition.topic)
 
     def renew(self, pairs: dict[str, Pair]) -> None:
-        """Gives the current terms to the running partitions. If a verdict waits to be confirmed, its ``Suspicion`` has
-        the terms of the verdict. A halted partition keeps its own terms, by which a change is recognised."""
+        """Gives the current terms to the running partitions. If a verdict waits to be confirmed, its ``Suspicion``
+        keeps the terms of the verdict. A halted partition keeps its own terms, so that a change is noticed."""
         for partition in list(self._relay.partitions.values()):
             pair = pairs.get(partition.topic)
             if pair is None or partition.phase in (Phase.HALTED, Phase.STOPPED):
@@ -192,19 +197,19 @@ class Verdicts:
         if described != learned.described or (described is not None and since_s > LEARNED_FOR_S):
             del self._learned[name]
             return terms
-        # No record is given up by it (``Terms.passes_over``): a broker may be late to hear of a new limit.
+        # No record is passed over because of it (``Terms.passes_over``): a broker may be late to hear of a new limit.
         return replace(terms, max_batch_size=learned.most)
 
     def _only_learned(self, suspicion: Suspicion, pair: Pair) -> bool:
-        """Returns True if a batch is too large by nothing but what was learned from refusals."""
+        """Returns True if a batch is too large only by a limit that was learned from refusals."""
         described = pair.terms.max_batch_size
         learned = pair.source.name in self._learned and suspicion.halted.size > 0
         return learned and (described is None or suspicion.size <= described)
 
     def _learn(self, pair: Pair, size: int) -> bool:
-        """Learns from a refusal that batches of this size are too large, if what is described does not say so: the
-        limit may not be described, or is the broker's own. Batches are cut smaller and smaller then. Returns False if
-        the described limit says it."""
+        """Learns from a refusal that batches of this size are too large, if the described limit does not explain it:
+        that limit may not be described, or the broker has one of its own. From then on, batches are cut smaller and
+        smaller. Returns False if the described limit explains it."""
         described = pair.terms.max_batch_size
         if described is not None and size > described:
             return False
@@ -213,7 +218,7 @@ class Verdicts:
 
     def _too_large(self, suspicion: Suspicion, pair: Pair, *, again: bool) -> Halted | None:
         """Returns the halt for a batch that is too large, with the numbers and the command that fixes it. None if the
-        broker that refused it should take it soon."""
+        broker that refused the batch should accept it soon."""
         halted, most, size = suspicion.halted, pair.terms.max_batch_size, suspicion.size
         detail, remedy = halted.detail, halted.remedy
         if most is not None and size <= most and again:
@@ -248,6 +253,6 @@ class Verdicts:
 
 
 def _may_have_come_back(suspicion: Suspicion) -> bool:
-    """Returns True if the position was found inside a batch, which a less cleaned source leader may have where there
-    was a gap before. The next look at both logs decides."""
+    """Returns True if the position was found inside a batch. A source leader that is less cleaned may have such a batch
+    where there was a gap before. The next look at both logs decides."""
     return suspicion.terms.compacted and suspicion.halted.reason == HaltReason.MID_BATCH.slug

@@ -1,1 +1,1 @@
-"""Looks at brokers now and then, off the data path: log ends, foreign records, how long brokers remember producers."""
+"""Looks at brokers regularly, off the data path: log ends, foreign records, how long brokers remember producers."""

@@ -1,4 +1,4 @@
-"""Asks the leaders of a cluster about their partitions now and then, off the data path; see ``ends`` and ``idle``."""
+"""Asks the leaders of a cluster about their partitions at intervals, off the data path; see ``ends`` and ``idle``."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -13,14 +13,14 @@ from mirror.relay.partition.partition import Partition
 
 
 class Asking(ABC):
-    """Asks brokers side by side, so that a frozen one does not delay the others. Each is asked again only once it has
-    answered."""
+    """Asks brokers in parallel, so that a broker that hangs does not delay the others. Each broker is asked again only
+    once it has answered."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._asking: dict[int, asyncio.Task[None]] = {}
         self._stale: set[str] = set()
-        """Topics whose known leaders may be outdated."""
+        """Topics whose known leaders may be out of date."""
 
     async def keep(self) -> None:
         """Looks regularly, until cancelled."""
@@ -68,7 +68,7 @@ class Asking(ABC):
             self._asking[node_id] = asyncio.get_running_loop().create_task(self._ask_all(some))
 
     async def _refresh(self, topics: set[str]) -> None:
-        """Refreshes the leaders. A cluster that is away is reported elsewhere; the next look tries again."""
+        """Refreshes the leaders. A cluster that cannot be reached is reported elsewhere; the next look tries again."""
         with suppress(NetworkError):
             await self._cluster.refresh(sorted(topics))
             self._stale.clear()

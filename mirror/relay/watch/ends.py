@@ -1,8 +1,8 @@
 """Asks for the source's ends of partitions that are not fetched now: those that are being located, are halted, or wait
 for a slow destination.
 
-Without them, a partition that stands still would seem to have no lag, whatever its backlog: in the metrics and the
-status, and to what asks a cursor whether it is behind.
+Otherwise, a partition that stands still would seem to have no lag, whatever its backlog: in metrics and status, and to
+everything that asks a cursor whether it is behind.
 """
 
 import time
@@ -12,16 +12,17 @@ from mirror.net.logs.leader_requests import LATEST
 from mirror.net.metadata import Leader
 from mirror.relay.orchestrator import Orchestrator
 from mirror.relay.partition.partition import Partition
+from mirror.relay.topics.recreated import another
 from mirror.relay.watch.asking import Asking
 
 UNKNOWN_END = -1
 LOOK_EVERY_S = 3.0
-"""A partition whose end was not learned for this long is asked about. For one that is fetched, each answer has the
-end."""
+"""Seconds without news of a partition's end, after which it is asked for. While a partition is fetched, each response
+has its end."""
 
 
 class SourceEnds(Asking):
-    """The source's ends of all partitions of a process."""
+    """Keeps the source's ends of all partitions of a process up to date."""
 
     def __init__(self, relay: Orchestrator) -> None:
         super().__init__(relay.source)
@@ -42,8 +43,7 @@ class SourceEnds(Asking):
         end = await leader_requests.list_offset(
             relay.source, partition.topic, partition.index, leader, LATEST, committed=relay.settings.committed
         )
-        topic = relay.source.topics.get(partition.topic)
-        if topic is not None and partition.claim.source_id not in (None, topic.topic_id):
-            end = UNKNOWN_END  # it is the end of another topic under the same name
+        if another(relay.source, partition.topic, partition.claim.source_id):
+            end = UNKNOWN_END  # this is the end of another topic of that name
         if partition.cursor.heard_at < asked_at:
             partition.cursor.heard(end, asked_at)

@@ -1,9 +1,9 @@
 """Asks how long the destination's brokers remember producers, at the start and regularly after that.
 
-``producer.id.expiration.ms`` can be changed while brokers run (KIP-854). With an outdated value, the mirror relies on a
-producer that the leader has forgotten, and with several batches under way, one may land in another's place. Between
-such a change and the next question this can happen. So operators may raise the value at any time, but should lower it
-only while nothing is copied.
+``producer.id.expiration.ms`` can be changed while brokers run (KIP-854). With an outdated value, the mirror may rely on
+a producer that the leader has forgotten. If several batches are in flight then, one may land in another's place. This
+can happen between such a change and the next question. So operators may raise the value at any time, but should lower
+it only while nothing is copied.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ ASK_EVERY_S = 30.0
 
 
 class ProducerExpiry:
-    """The memory of the brokers of one cluster. ``ms``: how long they remember a producer at least, minus a margin."""
+    """Knows how long the brokers of one cluster remember producers. ``ms``: the least time, minus a margin."""
 
     def __init__(self, cluster: Cluster, log: EventLog) -> None:
         self.ms = 0.0
@@ -34,13 +34,13 @@ class ProducerExpiry:
         self._told_assumed = False
 
     def forgets_before_ms(self) -> float:
-        """Returns a time in ms since 1970. Brokers may forget a producer at any time if the newest record of its last
-        batch is older."""
+        """Returns a time in ms since 1970. Brokers may have forgotten a producer if the newest record of its last batch
+        is older."""
         return time.time() * 1000 - self.ms
 
     async def ask(self) -> None:
-        """Asks all brokers. The least value counts. If no broker tells one, the value known before counts, or Kafka's
-        default."""
+        """Asks all brokers. The least value counts. If no broker gives one, the value known before counts, or else
+        Kafka's default."""
         answers = await describe_brokers(self._cluster, [PRODUCER_EXPIRATION, TRANSACTIONAL_EXPIRATION])
         told = min((_least(values) for values in answers if values), default=None)
         known, before = told is not None, self._expiration_ms
@@ -73,14 +73,15 @@ class ProducerExpiry:
 
 
 async def transactional_memory_ms(cluster: Cluster) -> float:
-    """Returns how long the coordinators remember an unused transactional id: ``transactional.id.expiration.ms``, or
-    Kafka's default if no broker tells it."""
+    """Returns how long the coordinators remember an unused transactional id, in ms: the least
+    ``transactional.id.expiration.ms``, or Kafka's default if no broker gives it."""
     told = await describe_brokers(cluster, [TRANSACTIONAL_EXPIRATION])
     return min((int(value) for values in told for value in values.values()), default=TRANSACTIONAL_EXPIRATION_MS)
 
 
 def _least(values: dict[str, str]) -> int:
-    """Returns how long a broker remembers producers. Brokers before KIP-854 forget them when they forget transactional
-    ids: that is later than today's default for producers, unless it was set lower."""
+    """Returns how long a broker remembers producers, in ms. Before KIP-854, brokers forget them when they forget
+    transactional ids. That is later than today's default for producers, unless it was set lower; so the smaller of the
+    two counts."""
     own = values.get(PRODUCER_EXPIRATION)
     return int(own) if own is not None else min(int(values[TRANSACTIONAL_EXPIRATION]), PRODUCER_EXPIRATION_MS)

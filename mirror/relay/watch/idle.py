@@ -1,10 +1,11 @@
 """Notices foreign records in a log that stands still, without waiting for the next batch, which may be days away.
 
-While batches are sent, each answer tells where the destination's log ends. A partition with nothing to send has no
-answers, so its end is asked for now and then: one ListOffsets to each broker for up to 500 partitions. An end that
-is not where the next batch belongs is checked as everywhere (``relay.locate.readback``), and then is doubt.
+While batches are sent, each response shows where the destination's log ends. A partition with nothing to send gets no
+responses, so its end is asked for at intervals: with one ListOffsets to each broker for up to 500 partitions. An
+unexpected end is checked like any other (``relay.locate.readback``). If it is confirmed, the partition comes into
+doubt.
 
-With mapped offsets others may write: there, only a log that ends before the last copy has changed in a wrong way.
+With mapped offsets, others may write to the log. There, only an end before the last copy is unexpected.
 """
 
 from mirror.net.logs import leader_requests
@@ -47,7 +48,7 @@ class Idle(Asking):
 
 
 def _is_idle(partition: Partition) -> bool:
-    """Returns True if nothing of the partition is under way or waits to be sent."""
+    """Returns True if nothing of the partition is in flight or waits to be sent."""
     queue = partition.queue
     return (
         partition.phase is Phase.ACTIVE

@@ -1,6 +1,6 @@
-"""Uses transactional ids now and then, so that the coordinator does not forget the owners of partitions.
+"""Uses transactional ids at intervals, so that the coordinator does not forget the owners of partitions.
 
-A coordinator forgets an id that nobody used for ``transactional.id.expiration.ms``; leaders forget a fence after
+A coordinator forgets an id that nobody has used for ``transactional.id.expiration.ms``; leaders forget a fence after
 ``producer.id.expiration.ms``. Ids are used long before either time is over. A worker that has lost a partition and does
 not know it yet learns it here, before the fence that keeps its batches out is forgotten.
 """
@@ -17,9 +17,9 @@ from mirror.relay.partition.phases import Phase
 from mirror.relay.watch.expiry import transactional_memory_ms
 
 SHARE = 4
-"""An id is used this many times before it would expire."""
+"""Each id is used this many times in the time in which it would expire."""
 LOOKS = 8
-"""Ids that are due are looked for this many times within the interval between two uses."""
+"""Number of looks for ids that are due, in the interval between two uses of an id."""
 
 
 class Renewal:
@@ -28,9 +28,9 @@ class Renewal:
     def __init__(self, relay: Orchestrator) -> None:
         self._relay = relay
         self._used: dict[Partition, tuple[Ownership, float]] = {}
-        """The ownership of each partition, and when that was seen first (monotonic)."""
+        """The ownership of each partition, and when this ownership was first seen (monotonic)."""
         self._told = False
-        """True once it was logged that a coordinator cannot do it."""
+        """True once it was logged that a coordinator cannot renew ids."""
 
     async def keep(self) -> None:
         """Renews what is due, until cancelled."""
@@ -42,7 +42,7 @@ class Renewal:
                 try:
                     await self.renew(partition)
                 except Unsupported as error:
-                    # Before Kafka 2.5 only a takeover uses an id. During an upgrade, other coordinators know more.
+                    # Before Kafka 2.5, only a takeover uses an id. During an upgrade, other coordinators may be newer.
                     if not self._told:
                         self._told = True
                         self._relay.log.info("not_renewed", partition=partition.name, detail=str(error))
@@ -60,16 +60,16 @@ class Renewal:
 
     async def renew(self, partition: Partition) -> None:
         """Uses the partition's id, unless the partition is not active or a hole is being filled. If another worker owns
-        it by now, the partition comes into doubt and is left to that worker.
+        the id by now, the partition comes into doubt and is left to that worker.
 
         Raises:
-            NetworkError: not done now.
+            NetworkError: the id was not used.
         """
         if partition.phase is not Phase.ACTIVE or partition.queue.filling:
             return
-        generation = partition.cursor.generation
+        ours = partition.claim.ownership
         try:
             await self._relay.locator.owners.renew(partition)
         except NotOurs as error:
-            if partition.cursor.generation == generation:
+            if partition.claim.ownership == ours:
                 self._relay.act(partition, Doubt.of(error))

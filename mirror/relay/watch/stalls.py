@@ -1,10 +1,10 @@
-"""Keeps one destination broker that is frozen or slow from stopping the others' partitions.
+"""Keeps one destination broker that hangs or is slow from stopping the partitions of the others.
 
-A fetch answer holds batches for several destination brokers, and its frame goes back with the last of them. So two full
-answers with a few batches for a broker that takes nothing use up ``buffer.memory``. When no fetch could be sent for
-some time for lack of room, the lanes are looked at. If some are behind and others could go on, those that are behind
-let go of their frames: of batches under way only the size is kept (and a copy of the bytes that the kernel has not
-taken yet), and batches that wait are fetched again. Nothing is fetched for these lanes until everything under way is
+A Fetch response holds batches for several destination brokers, and its frame is released with the last of them. So two
+full responses with a few batches for a broker that accepts nothing use up ``buffer.memory``. If no fetch could be sent
+for some time for lack of room, the lanes are looked at. If some are behind and others could go on, those that are
+behind release their frames. Of batches in flight, only the size is kept (and a copy of the bytes that the kernel has
+not taken yet); batches that wait are fetched again. Nothing is fetched for these lanes until everything in flight is
 answered, or the connection has ended.
 """
 
@@ -16,8 +16,8 @@ from mirror.relay.partition.phases import Phase
 from mirror.relay.sink import Lane
 
 STALL_S = 0.5
-"""Time without room for a fetch, and without an answer on a lane, until lanes are stalled: longer than a round trip to
-a far cluster."""
+"""Time without room for a fetch, and without a response on a lane, after which lanes are stalled: longer than a round
+trip to a distant cluster."""
 
 
 class Stalls:
@@ -30,8 +30,8 @@ class Stalls:
         self._received: dict[Lane, tuple[int, int]] = {}
 
     def watch(self) -> None:
-        """Called when a fetch waits for room. If one still waits after ``STALL_S``, and none was sent, lanes are
-        stalled."""
+        """Begins to watch, because a fetch waits for room. If one still waits after ``STALL_S``, and none was sent
+        meanwhile, lanes are stalled."""
         if self._timer is None:
             self._grants = self._relay.pool.grants
             self._received = {lane: lane.received for lane in self._relay.lanes}
@@ -54,7 +54,7 @@ class Stalls:
             self.watch()
 
     def _make_room(self) -> None:
-        """Makes the lanes that hold frames and are behind let go of them, if another partition can use the room."""
+        """Makes the lanes that hold frames and are behind release them, if another partition can use the room."""
         relay = self._relay
         behind = {
             lane: None
@@ -77,7 +77,7 @@ class Stalls:
 
 
 def _starves(partition: Partition) -> bool:
-    """Returns True if the partition has nothing waiting, nothing under way, and something to fetch."""
+    """Returns True if the partition has nothing waiting and nothing in flight, but something to fetch."""
     queue = partition.queue
     return (
         partition.phase is Phase.ACTIVE

@@ -1,7 +1,7 @@
-"""What is done with one partition, step by step, for as long as somebody follows it (``mirror trace``).
+"""Notes what is done with one partition, step by step, while somebody follows it (``mirror trace``).
 
-A trace is on for a short time only, which whoever follows it renews: so it ends by itself. While none is on, the data
-path asks for ``Tracer.on`` once for each answer to a Fetch request and once whenever Produce requests are built; never
+A trace is on for a short time only, and whoever follows it renews that time: so it ends by itself. While none is on,
+the data path checks ``Tracer.on`` once for each Fetch response and once whenever Produce requests are built, but never
 for a batch. The steps name offsets, sizes, errors and brokers. Keys and values of records are not looked at.
 """
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from mirror.relay.partition.queue import Queue
 
 TELL_EVERY_S = 0.2
-"""Seconds between two hand-overs of steps."""
+"""Seconds between two times that steps are handed on."""
 MOST_KEPT = 2_000
-"""Steps that are kept until they are handed on. Those beyond are counted, and not kept."""
+"""Number of steps that are kept until they are handed on. Further steps are only counted."""
 
 Step = dict[str, Any]
-"""``at_ms`` (since 1970), ``step`` (its name), and what belongs to it. See docs/OPERATING.md."""
+"""``at_ms`` (since 1970), ``step`` (its name), and the fields of that step; see docs/OPERATING.md."""
 
 
 class Told(NamedTuple):
-    """Steps of one partition, in order. ``missed``: so many more there were no room for."""
+    """Steps of one partition, in order. ``missed``: how many more there was no room for."""
 
     steps: list[Step]
     missed: int
@@ -48,14 +48,14 @@ class Trace:
 
     def __init__(self, until_s: float) -> None:
         self.until_s = until_s
-        """By the monotonic clock: it is on until then."""
+        """The time until which it is on (monotonic clock)."""
         self._steps: list[Step] = []
         self._missed = 0
         self._waits = ""
         self._committed = -1
 
     def note(self, step: str, /, **fields: object) -> None:
-        """Notes a step. ``fields``: what JSON could hold; they cannot hide what every step has."""
+        """Notes a step. ``fields``: values that JSON can hold; they cannot replace ``at_ms`` and ``step``."""
         if len(self._steps) < MOST_KEPT:
             told: Step = {"at_ms": int(time.time() * 1000), "step": step}
             self._steps.append(told | fields | told)
@@ -63,13 +63,13 @@ class Trace:
             self._missed += 1
 
     def waits(self, reason: str) -> None:
-        """Notes why the partition is not copied for now, once."""
+        """Notes why the partition is not copied for now, unless that was noted last."""
         if reason != self._waits:
             self._waits = reason
             self.note("waits", reason=reason)
 
     def committed(self, offset: int) -> None:
-        """Notes the group's committed offset, once."""
+        """Notes the group's committed offset, unless that was noted last."""
         if offset != self._committed:
             self._committed = offset
             self.note("committed", offset=offset)
@@ -82,7 +82,7 @@ class Trace:
 
 
 class Fetching(NamedTuple):
-    """A partition's answer to a fetch, before anything is done with it."""
+    """A partition's part of a Fetch response, before anything is done with it."""
 
     trace: Trace
     partition: "Partition"
@@ -93,7 +93,7 @@ class Fetching(NamedTuple):
     batches: int
 
     def done(self) -> None:
-        """Notes what was done with it."""
+        """Notes what was done with it. Must be called after that."""
         _, _, error, end, stable, start_offset, aborted, diverging, _, preferred, start, stop = self.fetched
         cursor, queue = self.partition.cursor, self.partition.queue
         code = error or self.error
@@ -118,7 +118,7 @@ class Fetching(NamedTuple):
 
 
 class Sender(Protocol):
-    """A lane, as far as its answers are followed."""
+    """The part of a lane that takes responses."""
 
     node_id: int
 
@@ -136,7 +136,14 @@ class Sending(NamedTuple):
     sent_s: float
 
     def answered(self, node_id: int, version: int, response: ProduceResponse | None, position: int) -> None:
-        """Notes the answer; None: it could not be read. ``position``: before anything was done with it."""
+        """Notes the response to the batch.
+
+        Args:
+            node_id: the broker.
+            version: the version of the request.
+            response: the response; None: it could not be read.
+            position: the partition's position before the lane took the response.
+        """
         mine = self.queue.topic_head, self.queue.index
         answers = response.partitions if response is not None else ()
         found = [each for each in answers if (topic_head(version, each.topic), each.partition) == mine]
@@ -163,7 +170,8 @@ class Sending(NamedTuple):
 
 
 class TracedAnswers:
-    """Takes the answers of a lane, notes what they say of the partitions that are followed, and hands them on."""
+    """Takes the responses of a lane in its place, notes what they say about the followed partitions, and hands them
+    on."""
 
     def __init__(self, lane: Sender, version: int, sent: Iterable[Sequence[Sending]]) -> None:
         """``sent``: for each of the requests, in order, the batches that are followed."""
@@ -200,10 +208,10 @@ class TracedAnswers:
 
 
 class Tracer:
-    """The traces of a flow in this process. Everything happens in the event loop's thread."""
+    """The traces of a flow in this process. All calls are made in the event loop's thread."""
 
     def __init__(self, tell: "Callable[[Key, Told], None] | None" = None) -> None:
-        """``tell``: is given what was noted of a partition, a few times a second."""
+        """``tell``: is given what was noted of a partition, several times a second."""
         self.on = False
         """True while at least one partition is followed."""
         self._tell = tell
@@ -212,12 +220,12 @@ class Tracer:
         self._timer: asyncio.TimerHandle | None = None
 
     def follow(self, key: "Key", for_s: float, partition: "Partition | None") -> None:
-        """Follows a partition for so long from now, whether it is here or comes later; 0: no longer.
+        """Follows a partition for a time from now, whether this process has it already or gets it later.
 
         Args:
             key: topic and index.
-            for_s: seconds; a call while it is on renews them.
-            partition: it, if it is here.
+            for_s: the time in seconds; 0 ends it. A call while it is on renews the time.
+            partition: the partition, if this process has it.
         """
         until_s = time.monotonic() + for_s
         trace = self._traces.get(key)
@@ -232,7 +240,7 @@ class Tracer:
             self._timer = asyncio.get_running_loop().call_later(TELL_EVERY_S, self._tick)
 
     def adopted(self, partition: "Partition") -> None:
-        """The partition is here from now on: it is followed if somebody wants that."""
+        """Notes that this process has the partition from now on. It is followed if somebody wants that."""
         key = partition.topic, partition.index
         if (trace := self._traces.get(key)) is None:
             return
@@ -251,7 +259,7 @@ class Tracer:
             trace.waits(partition.waiting.reason)
 
     def released(self, partition: "Partition") -> None:
-        """The partition is not here any more. It may come back while it is followed."""
+        """Notes that this process no longer has the partition. It may come back while it is followed."""
         if self._partitions.get(key := (partition.topic, partition.index)) is partition:
             del self._partitions[key]
             partition.follow(None)
@@ -277,7 +285,8 @@ class Tracer:
     # -- what is noted -------------------------------------------------------------------------------------------------
 
     def fetched(self, node_id: int, fetch: FetchResponse) -> list[Fetching]:
-        """Returns what an answer has of the partitions that are followed. Each is ``done`` once it was taken."""
+        """Returns what a Fetch response has for the partitions that are followed. Call ``Fetching.done`` of each once
+        it was taken."""
         found: list[Fetching] = []
         for partition in self._partitions.values():
             names = {(name, partition.index) for name in (partition.topic, partition.claim.source_id) if name}
@@ -288,7 +297,7 @@ class Tracer:
         return found
 
     def unfetched(self, node_id: int, error: NetworkError) -> None:
-        """A Fetch request to this broker is not answered."""
+        """Notes that a Fetch request to this broker was not answered."""
         for partition in self._partitions.values():
             if partition.trace is not None and partition.cursor.broker == node_id:
                 partition.trace.note("not_fetched", broker=node_id, offset=partition.cursor.due, error=str(error))
@@ -297,13 +306,13 @@ class Tracer:
         """Notes the Produce requests that are about to be sent.
 
         Args:
-            lane: it sends them, and takes the answers.
-            version: of the requests.
-            first: correlation id of the first one.
-            requests: all of them, with what they have taken from the outboxes.
+            lane: sends them, and takes the responses.
+            version: the version of the requests.
+            first: correlation id of the first request.
+            requests: all requests, each with the queues of which it has taken a batch.
 
         Returns:
-            What takes the answers instead of the lane, and hands them on.
+            What takes the responses instead of the lane, and hands them on.
         """
         followed = {partition.queue: partition for partition in self._partitions.values()}
         left = {queue: sum(queue in taken for taken, _, _ in requests) for queue in followed}
@@ -322,7 +331,7 @@ class Tracer:
 
     @staticmethod
     def _sent(lane: Sender, trace: Trace, queue: "Queue", correlation_id: int, at: int) -> Sending:
-        """Notes one batch, at this place among those under way."""
+        """Notes one batch. ``at``: its place among those in flight."""
         jumps = {} if queue.copied is None else {jump.start: jump.end for jump in queue.copied.jumps}
         offset = queue.acknowledged
         offset = jumps.get(offset, offset)
@@ -343,7 +352,7 @@ class Tracer:
         return Sending(trace, queue, correlation_id, offset, time.monotonic())
 
     def committed(self, offsets: "Mapping[Key, int]") -> None:
-        """Notes what the group has committed by now."""
+        """Notes the offsets that the group has committed by now."""
         for key, partition in self._partitions.items():
             if key in offsets and partition.trace is not None:
                 partition.trace.committed(offsets[key])
@@ -357,7 +366,7 @@ class Tracer:
 
 
 class TracedLog:
-    """A flow's log. Lines about a partition that is followed are among its steps, too."""
+    """A flow's log. Lines about a followed partition are noted among its steps as well."""
 
     def __init__(self, log: EventLog, tracer: Tracer) -> None:
         self._log = log

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from mirror.offsetmap.fields import same_ids
 from mirror.service.cutover.adopting import Adopting, Adoption
 from mirror.service.cutover.certificate import SKIPPED, Audit
 from mirror.service.cutover.command import Refused
@@ -87,7 +88,7 @@ def _differs(was: PartitionEnds, now: PartitionEnds, *, begun: bool) -> str:
     """Returns the first thing that is not as it was certified, in words; empty: everything is."""
     if now.why:
         return now.why
-    if (was.source_id, was.destination_id) != (now.source_id, now.destination_id):
+    if not same_ids((was.source_id, was.destination_id), (now.source_id, now.destination_id)):
         return "a topic was deleted and created again since"
     if now.source_end != was.source_end and not (begun and now.source_end > was.source_end):
         return f"the former source ended at {was.source_end}, and ends at {now.source_end}: " + (

@@ -53,7 +53,7 @@ class AclsPlan:
         wanted: the ACLs that the destination should have, according to the source's.
         lacking: those of them that the destination lacks.
         created: number of ACLs that were created.
-        copied: number of source topics whose copies were looked at. The others of the flow are not known as copied, by
+        topics: number of source topics whose copies were looked at. The others of the flow are not known as copied, by
             what the mirror has written to the internal topic.
         failed: why some or all of it failed; empty if nothing failed.
         remedy: what to do about the failure.
@@ -63,7 +63,7 @@ class AclsPlan:
     wanted: list[TopicAcl] = field(default_factory=list)
     lacking: list[TopicAcl] = field(default_factory=list)
     created: int = 0
-    copied: int = 0
+    topics: int = 0
     failed: str = ""
     remedy: str = ""
     off: bool = False
@@ -154,7 +154,7 @@ async def sync_acls(
             # The destination topic may be another topic of the same name, not a copy: its readers may be others.
             if known.is_copy(topic, into, here_now.leaders, *ids):
                 topics.setdefault(into, []).append(topic)
-    plan.copied = sum(map(len, topics.values()))
+    plan.topics = sum(map(len, topics.values()))
     plan.wanted = sorted(wanted_acls(acls[here], topics))
     plan.lacking = [acl for acl in plan.wanted if acl not in acls[there]]
     if apply and plan.lacking:

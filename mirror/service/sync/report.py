@@ -41,7 +41,7 @@ def as_data(groups: GroupsPlan | None, acls: AclsPlan | None, *, applied: bool) 
             "wanted": len(acls.wanted),
             "missing": [acl.text for acl in acls.lacking],
             "created": acls.created,
-            "topics": acls.copied,
+            "topics": acls.topics,
             "authorizer": not acls.off,
             "failed": acls.failed,
             "remedy": acls.remedy,
@@ -148,9 +148,9 @@ def _acls(plan: AclsPlan, *, applied: bool) -> list[str]:
         lines.append(plan.failed + (f"; {plan.remedy}" if plan.remedy else ""))
     if plan.off or (plan.failed and not plan.wanted):
         return lines
-    if not plan.copied:
+    if not plan.topics:
         lines.append(NO_COPY)
         return lines
     done = f"{plan.created} created" if applied else f"{len(plan.lacking)} would be created"
-    lines.append(f"{many(len(plan.wanted), 'ACL')} of {many(plan.copied, 'mirrored topic')}: {done}")
+    lines.append(f"{many(len(plan.wanted), 'ACL')} of {many(plan.topics, 'mirrored topic')}: {done}")
     return lines

@@ -1,5 +1,7 @@
 """A fault and what follows from it are one finding; what does not follow from it is another."""
 
+from dataclasses import replace
+
 import pytest
 
 from mirror.audit.judge.consequences import told_once
@@ -125,3 +127,29 @@ def test_many_moved_runs_cost_no_more_each_than_few() -> None:
 
     few = steps(500)
     assert steps(2_000) < 5 * few
+
+
+@pytest.mark.parametrize("where", [Span(90, 95), Span(85, 90)])
+def test_a_run_in_front_of_what_changed_at_the_end_says_how_the_logs_end(where: Span) -> None:
+    """What the destination has behind the run is told. If anything lies in between, that may be in its place."""
+    changed = finding(Kind.VALUE_CHANGED, Span(95, 100), where)
+    _, shift = told_once([finding(Kind.MISSING, Span(10, 14), None), moved(60, 65, -5), changed], SHORT)
+    assert shift == 0
+    _, shift = told_once([finding(Kind.MISSING, Span(10, 14), None), moved(60, 95, -5), changed], SHORT)
+    assert shift == (-5 if where.start == 90 else 0)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_nobody_read_in_front_of_what_was_moved(*, ended: bool) -> None:
+    """
+    1. Two batches at the destination's end were found far behind that, one behind the other; a hole is between.
+    2. What is in front of them is missing, unless both logs were looked at to their ends. A stray one that is not at
+       the end says nothing of that.
+    """
+    lost, long = finding(Kind.MISSING, Span(80, 95), None), replace(SHORT, source=Span(0, 200))
+    at_end = [moved(180, 185, -100), moved(186, 195, -100)]
+    found, _ = told_once([lost, *at_end], long, [Hole(185, 186, What.CONTROL)], ended=ended)
+    spans = [one.source for one in found if one.kind is Kind.MISSING]
+    assert spans == [Span(80, 95), *([] if ended else [Span(95, 180)])]
+    found, _ = told_once([finding(Kind.MISSING, Span(40, 45), None), moved(180, 185, -140)], long, ended=ended)
+    assert [one.source for one in found if one.kind is Kind.MISSING] == [Span(40, 45)]

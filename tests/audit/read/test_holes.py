@@ -273,6 +273,26 @@ def test_a_marker_far_behind_what_it_aborts(ranges: Sequence[int]) -> None:
         chained(([marker(0)], []), ([data(5)], []), ([data(10, 2), marker(12)], []), ranges=ranges)
 
 
+@pytest.mark.parametrize("ranges", [(), (10,), (5, 10)], ids=["one range", "at the marker", "all apart"])
+def test_a_commit_marker_far_behind_what_is_listed_as_aborted(ranges: Sequence[int]) -> None:
+    """
+    1. The list of one answer has a transaction that was never aborted: its index has an entry too many, which ends
+       before the marker. Read as it says, due data is a hole, at which the copy has markers as well. No verdict.
+    2. There is one if an abort marker stands in between, or if the data is another producer's. A damaged producer id
+       says nothing. Mutation: only the list of the marker's own answer counts.
+    """
+    with pytest.raises(AuditError, match="offset 10 commits a transaction of producer id 7"):
+        chained(([data(0)], [(7, 0)]), (PLAIN_DATA, []), ([marker(10, COMMIT)], []), ranges=ranges)
+    chained(([data(0)], [(7, 0)]), ([marker(5)], [(7, 0)]), ([marker(10, COMMIT)], []), ranges=ranges)
+    chained(([data(0, producer=8)], [(8, 0)]), (PLAIN_DATA, []), ([marker(10, COMMIT)], []), ranges=ranges)
+    hit = bytearray(data(0, producer=8))
+    hit[50] ^= 15
+    assert read_headers(memoryview(hit), [*scan(memoryview(hit))])["producer_id"].tolist() == [7]
+    chained(([bytes(hit)], [(7, 0)]), (PLAIN_DATA, []), ([marker(10, COMMIT)], []), ranges=ranges)
+    with pytest.raises(AuditError, match="offset 12 commits"):
+        chained(([marker(0)], [(7, 0)]), ([data(5)], [(7, 5)]), ([data(10, 2), marker(12, COMMIT)], []), ranges=ranges)
+
+
 def test_what_an_answer_has_behind_its_range_is_the_next_ones() -> None:
     log = [data(0), marker(5)]
     body = memoryview(b"".join(log))
@@ -280,5 +300,5 @@ def test_what_an_answer_has_behind_its_range_is_the_next_ones() -> None:
     witness = Witness(5)
     judged_batches(COMMITTED, body, places, read_headers(body, places), [], witness)
     assert (witness.due, witness.ended) == ({7}, set())
-    found = RangeCoverage(due=[7], ended=[1], unexplained=[(2, 9)])
+    found = RangeCoverage(due=[7], ended=[1], unexplained=[(2, 9)], undone=[3], commits=[(4, 8)])
     assert RangeCoverage.from_json(found.to_json()).witness == found.witness

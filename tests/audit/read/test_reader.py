@@ -14,10 +14,24 @@ from mirror.audit.read.leaders import DAMAGED
 from mirror.audit.read.ranges import RangeCoverage
 from mirror.audit.read.reader import Reader
 from mirror.audit.read.tasks import _rows
-from mirror.audit.spark.options import BATCH, BATCHES, CHUNKS, COVERAGE, OPENED, RECORDS, WHOLE, SourceOptions
+from mirror.audit.read.witness import Witness
+from mirror.audit.spark.options import (
+    BATCH,
+    BATCHES,
+    CHUNKS,
+    COVERAGE,
+    OPENED,
+    RECORD,
+    RECORDS,
+    UNOPENED,
+    WHOLE,
+    SourceOptions,
+)
 from mirror.offsetmap.runs import Run
+from mirror.records.transactions import ABORT, COMMIT
 from mirror.wire.errors import ErrorCode, error_name
 from tests.audit.clusters import faked
+from tests.audit.read.test_holes import data, marker
 from tests.fakes import faults
 from tests.fakes.broker import FakeCluster
 from tests.fakes.faults import Fault
@@ -97,6 +111,24 @@ async def test_a_copy_that_has_moved() -> None:
         assert found == [5, 10]
         assert (coverage.next_offset, coverage.accounted) == (15, 10)
         assert fake.seen("Fetch")[0].request.topics[0].partitions[0].fetch_offset == 12
+
+
+async def test_what_markers_say_of_a_range_is_kept_for_the_next_one() -> None:
+    """Of data that is listed as aborted, of other data, and of the transactions that end there. Mutations: any of it is
+    forgotten."""
+    log = [data(0), data(5, producer=9), marker(10, COMMIT, producer=8), marker(11, ABORT, producer=6)]
+    async with FakeCluster() as fake:
+        fake.add_topic("t")
+        fake.store("t", 0, *log)
+
+        def list_aborted(answer: Any) -> None:
+            part = answer.responses[0].partitions[0]
+            kind = type(part).AbortedTransaction
+            part.aborted_transactions = [kind(producer_id=7, first_offset=0)]
+
+        fake.next("Fetch", faults.alter(list_aborted))
+        _, coverage = await read(fake, Range("t", 0, 0, 12, True, 1_000), rules=Rules(committed=True))
+    assert coverage.witness == Witness(0, due={9}, ended={6, 8}, unexplained={6: 11}, undone={7}, commits={8: 10})
 
 
 @pytest.mark.parametrize("how", ["as it is", "moved", "mapped"])
@@ -259,6 +291,23 @@ async def test_the_rows_of_a_task(rows: str, units: str, found: dict[str, list[i
             for row in some.to_pylist():
                 seen.setdefault(row["part"], []).append(row["base_offset"])
         assert seen == found
+
+
+@pytest.mark.parametrize("shift", [0, 7])
+async def test_a_batch_that_cannot_be_opened_and_begins_before_what_is_compared(shift: int) -> None:
+    """Its checksum is right. It is told at the first offset that is compared. Mutation: at its base offset, of which
+    nothing is told: its records seem to be gone, and a log cleaner may have taken them."""
+    async with FakeCluster() as fake:
+        fake.add_topic("t")
+        fake.store("t", 0, *batches(1, start=10), kafka_batch(base_offset=15))
+        options = SourceOptions(
+            endpoint=faked(fake), cluster_id=fake.cluster_id, topic_ids={}, digest="xxh3_128", tasks=(), rows=RECORDS,
+            rules=THERE,
+        )  # fmt: skip
+        wanted = Range("t", 0, 12 - shift, 18 - shift, True, 3, None, shift)
+        seen = [row for some in [one async for one in _rows(options, (wanted,))] for row in some.to_pylist()]
+    parts = [(row["part"], row["base_offset"] + shift) for row in seen if row["part"] != COVERAGE]
+    assert parts == [(UNOPENED, 12), *((RECORD, at) for at in (15, 16, 17))]
 
 
 @pytest.mark.parametrize("how", ["as it is", "moved", "mapped", "opened"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mirror.offsetmap.compare import alignment, looks, survivors
+from mirror.offsetmap.compare import alignment, kept, looks, survivors
 from mirror.offsetmap.compare.alignment import Alignment, Ambiguous, Differs, NeverArrived
 from mirror.offsetmap.compare.looks import ComparedBatch, Fit
 from mirror.offsetmap.runs import Run
@@ -128,7 +128,7 @@ async def test_what_is_not_kept_does_not_tell(monkeypatch: pytest.MonkeyPatch) -
     """Only so much waits for a way that may come to it yet."""
     logs = [original(6, of("b"), 1)], [copy(0, of("a")), copy(3, of("b"))]
     assert (await stepped(*logs)).source_offset == 9
-    monkeypatch.setattr(alignment, "MOST_KEPT", 10)
+    monkeypatch.setattr(kept, "MOST_KEPT", 10)
     with pytest.raises(Ambiguous):
         await stepped(*logs)
 
@@ -139,7 +139,7 @@ async def test_records_are_kept_as_long_as_a_way_may_come_to_them() -> None:
         [original(COUNT * at, of(f"text {at}")) for at in range(20)],
         [copy(COUNT * at, of(f"text {at}")) for at in range(20)],
     )
-    assert step.alignment._kept_bytes == 0
+    assert step.alignment._kept.size == 0
     assert await step.next_of_source() is None
 
 

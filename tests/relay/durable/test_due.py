@@ -1,5 +1,6 @@
 """Records that were due when a partition halted, and that the source has deleted since."""
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from types import SimpleNamespace
@@ -550,10 +551,10 @@ async def test_what_has_waited_is_asked_about_anew(monkeypatch: pytest.MonkeyPat
 
     async def may_tell(_: Partition) -> bool:
         asked.append(clock[0])
-        return ours
+        return ours or not holds
 
     await persistently(attempt, how, partition, halted, may_tell=may_tell)
-    assert (holds, len(asked)) == ([False, True] if ours else [False], 1)
+    assert (holds, len(asked)) == ([False, True] if ours else [False], 2)
 
 
 @pytest.mark.parametrize("slow_s", [1.5, 2.5])
@@ -568,7 +569,7 @@ async def test_a_coordinator_that_takes_longer_than_its_answer_counts(
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr(due, "asyncio", SimpleNamespace(sleep=pause))
+    monkeypatch.setattr(due, "asyncio", SimpleNamespace(sleep=pause, timeout=asyncio.timeout))
     partition = Partition("t", 0)
     halted = Halted.of(HaltReason.CORRUPT, "as a look would have it")
     partition.stop_with(halted)
@@ -611,4 +612,33 @@ async def test_what_was_known_holds_until_the_partition_goes(event: str) -> None
         return True
 
     await persistently(attempt, settings(settle_ms=60_000), partition, halted, may_tell=may_tell)
-    assert (holds, asked) == (([False, True], [Phase.STOPPED]) if event == "let go" else ([False], []))
+    halting, stopped = Phase.HALTED, Phase.STOPPED
+    assert (holds, asked) == (([False, True], [halting, stopped]) if event == "let go" else ([False], [halting]))
+
+
+@pytest.mark.parametrize("answer", ["not ours", "away", "none in time"])
+@pytest.mark.parametrize("let_go", [False, True])
+async def test_the_first_try_asks_whose_the_partition_is(
+    answer: str, monkeypatch: pytest.MonkeyPatch, *, let_go: bool
+) -> None:
+    """A worker that stood still halts a partition that another one has by now: that is not written. A coordinator that
+    does not answer holds up nothing while the partition is here: without the halt, the next owner would go on."""
+    monkeypatch.setattr(due, "ANSWER_S", 0.01)
+    partition, written, asked = Partition("t", 0), [], []
+    halted = Halted.of(HaltReason.CORRUPT, "as a look would have it")
+    partition.stop_with(halted)
+    if let_go:
+        partition.stop()
+
+    async def attempt(may: May) -> None:
+        written.append(may())
+
+    async def may_tell(_: Partition) -> bool:
+        asked.append(answer)
+        if answer == "not ours" or len(asked) == 3:
+            return False
+        await asyncio.sleep(0 if answer == "away" or let_go else 60)
+        raise Unreachable("away")
+
+    await persistently(attempt, settings(settle_ms=60_000), partition, halted, may_tell=may_tell)
+    assert written == ([] if answer == "not ours" or let_go else [True])

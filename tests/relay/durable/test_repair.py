@@ -137,9 +137,10 @@ async def test_a_halt_that_ends_while_it_waits_to_be_written_again(event: str, m
         await came.wait()
         forgotten, goes_on = asyncio.Event(), asyncio.Event()
 
-        async def unpaused(_: Iterable[Any]) -> None:
+        async def unpaused(*_: Any) -> list[Any]:
             forgotten.set()
             await goes_on.wait()
+            return []
 
         monkeypatch.setattr(flow.relay.pins, "unpaused", unpaused)
         resume = asyncio.create_task(flow.relay.resume(("stopped", 0))) if event != "let go" else None
@@ -166,12 +167,12 @@ async def test_all_else_is_written_while_a_partition_is_being_resumed(
         state, partition = flow.relay.durable.state, flow.partition("stopped")
         began, goes_on, usual = asyncio.Event(), asyncio.Event(), flow.relay.pins.resumed
 
-        async def resumed(partitions: Iterable[Any]) -> None:
+        async def resumed(*told: Any) -> list[Any]:
             began.set()
             await goes_on.wait()
             if ends == "not resumed":
                 raise NetworkError("away")
-            await usual(partitions)
+            return await usual(*told)
 
         monkeypatch.setattr(flow.relay.pins, "resumed", resumed)
         resume = asyncio.create_task(flow.relay.resume(("stopped", 0)))

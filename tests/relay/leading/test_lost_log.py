@@ -33,6 +33,9 @@ async def test_what_was_copied_is_not_taken_for_filler(left: int) -> None:
         for _ in range(2):
             async with mirroring(source, destination) as flow:
                 assert await flow.halted() == "retention_overtook"
+                halted = flow.partition().halted
+                assert halted is not None
+                assert ("delete the topic there and resume" in halted.detail) is (not left)
             assert destination.log("t").end == left
 
 

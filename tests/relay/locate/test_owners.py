@@ -1,5 +1,6 @@
 """The transactional id of a partition: its alone, and what it was in earlier versions where that was its alone."""
 
+import asyncio
 from itertools import product
 from typing import Any
 from unittest.mock import patch
@@ -14,6 +15,7 @@ from mirror.relay.outcome import NotOurs
 from mirror.relay.partition.partition import Partition
 from mirror.sandbox import SandboxCluster
 from mirror.wire.errors import ErrorCode
+from tests.fakes.loop import some_turns, until
 from tests.net.stage.real import create, records
 from tests.relay.stage.flows import FLOW, mirroring
 from tests.relay.stage.flows import clusters as both
@@ -100,6 +102,86 @@ async def test_an_id_is_used_by_its_owner_alone(
                 await renewing
                 assert partition.claim.ownership == after
     assert asked == ([] if before is None else [(transactional_id(FLOW, partition), before)])
+
+
+class Crossing:
+    """A coordinator whose answers come when a test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *owners: Ownership) -> None:
+        """``owners``: what each question for the owner is answered with; the last one for all others."""
+        self.asked = 0
+        self.described, self.renewed = asyncio.Event(), asyncio.Event()
+
+        async def describe(*_: Any) -> Ownership:
+            self.asked += 1
+            owner = owners[min(self.asked, len(owners)) - 1]
+            await self.described.wait()
+            return owner
+
+        async def renew(*_: Any) -> Ownership:
+            await self.renewed.wait()
+            return RENEWED
+
+        monkeypatch.setattr(Coordinator, "describe", describe)
+        monkeypatch.setattr(Coordinator, "renew", renew)
+
+
+@pytest.mark.parametrize("let_go", [False, True])
+@pytest.mark.parametrize("answered", ["first", "last"])
+@pytest.mark.parametrize("owner", [OURS, RENEWED])
+async def test_answers_that_cross(
+    owner: Ownership, answered: str, monkeypatch: pytest.MonkeyPatch, *, let_go: bool
+) -> None:
+    """While the owner is asked for, the id is renewed over another connection. The coordinator may do either first, and
+    either answer may come first: the partition is ours."""
+    told = Crossing(monkeypatch, owner, RENEWED)
+    partition = Partition("t", 0)
+    partition.claim.own(OURS)
+    async with both() as (source, destination), mirroring(source, destination, start=False) as one:
+        owners = one.relay.locator.owners
+        if let_go:
+            partition.stop()
+        owning = asyncio.create_task((owners.may_tell if let_go else owners.owns)(partition))
+        await until(lambda: told.asked)
+        renewing = asyncio.create_task(owners.renew(partition))
+        await some_turns()
+        first, second = (told.described, told.renewed) if answered == "first" else (told.renewed, told.described)
+        first.set()
+        await some_turns()
+        second.set()
+        assert await owning
+        await renewing
+        assert told.asked <= 2
+
+
+@pytest.mark.parametrize("owner", [Ownership(8, 0), NOBODY])
+async def test_another_owner_is_told_all_the_same(owner: Ownership, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while the id is renewed, which fails then."""
+    told = Crossing(monkeypatch, owner)
+    told.described.set()
+    partition = Partition("t", 0)
+    partition.claim.own(OURS)
+    async with both() as (source, destination), mirroring(source, destination, start=False) as one:
+        owners = one.relay.locator.owners
+        renewing = asyncio.create_task(owners.renew(partition))
+        await some_turns()
+        owning = asyncio.create_task(owners.owns(partition))
+        renewing.cancel()
+        assert not await owning
+        assert partition.claim.unowned == (owner == NOBODY)
+
+
+async def test_an_answer_of_before_a_takeover_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was asked for the owner, and then taken over once more here: the answer is of the one before."""
+    told = Crossing(monkeypatch, OURS, RENEWED)
+    partition = Partition("t", 0)
+    partition.claim.own(OURS)
+    async with both() as (source, destination), mirroring(source, destination, start=False) as one:
+        owning = asyncio.create_task(one.relay.locator.owners.owns(partition))
+        await until(lambda: told.asked)
+        partition.claim.own(RENEWED)
+        told.described.set()
+        assert await owning
 
 
 @pytest.mark.broker

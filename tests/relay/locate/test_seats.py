@@ -2,11 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from mirror.net.errors import StoredInOldFormat
-from mirror.relay.locate import seeking
+from mirror.net.metadata import Leader
+from mirror.reasons import HaltReason
+from mirror.relay.halts import halt
+from mirror.relay.locate import position, seeking
 from mirror.relay.locate.position import Locator
 from mirror.relay.locate.rules import Rest
 from mirror.relay.locate.seeking import LocatingSeat
@@ -135,3 +139,51 @@ async def test_an_owner_that_is_not_known_is_no_reason_to_hurry(monkeypatch: pyt
             await until(lambda: tries)
             await some_turns(100)
             assert tries == 1
+
+
+async def test_a_verdict_on_metadata_that_keep_changing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that is behind for days names another leader than the others do, and each look is at another one. What
+    is found never counts: it is told, and looked for again after pauses that grow."""
+    looks = 0
+
+    async def locate(*_: Any, **__: Any) -> Location:
+        nonlocal looks
+        looks += 1
+        raise halt(HaltReason.FOREIGN_WRITER, "as this look would have it")
+
+    monkeypatch.setattr(Locator, "locate", locate)
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        destination.add_topic("t")
+        async with mirroring(source, destination) as flow:
+            named = iter(range(1, 1_000_000))
+            monkeypatch.setattr(flow.relay.source, "leader", lambda *_: Leader(1, next(named)))
+            await until(lambda: [line for line in flow.log.lines if line[:2] == ("warning", "position_unknown")])
+            assert looks <= seeking.WARN_AFTER_TRIES + 2
+            assert "as this look would have it" in flow.log.of("position_unknown")[-1]["detail"]
+            assert flow.partition().halted is None
+
+
+async def test_brokers_that_say_no_id_take_no_seats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic was made anew before anything was copied, and a broker is waited for that does not say which id it has:
+    all partitions of the topic wait for that at the same time, and the seats are for others."""
+    asked, gate = 0, asyncio.Event()
+
+    async def check_ids(*_: Any) -> None:
+        nonlocal asked
+        asked += 1
+        await gate.wait()
+
+    monkeypatch.setattr(seeking, "AT_ONCE", SEATS)
+    monkeypatch.setattr(position, "ASKING_S", 0.01)
+    async with clusters() as (source, destination):
+        source.add_topic("t", partitions=PARTITIONS)
+        async with mirroring(source, destination) as flow:
+            await until(lambda: flow.relay.states == {"active": PARTITIONS})
+        source.add_topic("t", partitions=PARTITIONS)
+        monkeypatch.setattr(Locator, "check_ids", check_ids)
+        async with mirroring(source, destination) as flow:
+            await until(lambda: asked == PARTITIONS)
+            gate.set()
+            await until(lambda: flow.relay.states == {"active": PARTITIONS})
+            assert len(flow.log.of("begun_anew")) == PARTITIONS

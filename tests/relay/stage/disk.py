@@ -1,7 +1,7 @@
-"""A source partition as it lies on a broker's disk, in segment files; bits of it can be turned over.
+"""A source partition as it lies on a broker's disk, in segment files. Single bits of it can be flipped.
 
 ``fetch`` finds batches as brokers do (4.x: ``LocalLog.read``, ``FileRecords.searchForOffsetFromPosition``): the segment
-by its name, a place in it by an index made when the batches were written, and from there on by what headers say.
+by its name, a place in it by an index made when the batches were written, and from there on by what the headers say.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,18 +17,24 @@ LEAST_LENGTH = 14
 
 
 class Written(NamedTuple):
-    """A batch, as it was written."""
+    """A batch as it was written."""
 
     header: BatchHeader
     data: bytes
 
 
 class CannotRead(Exception):
-    """The broker answers with an error, for ever: it has met a length that cannot be."""
+    """The broker answers with an error, again and again: it has found an impossible length."""
 
 
 class Disk:
-    """``per_segment`` batches in each file. ``indexed``: every batch has an entry in the index; else only the first."""
+    """A partition's segment files.
+
+    Args:
+        stored: the batches.
+        per_segment: batches in each file.
+        indexed: True if the index has an entry for every batch; otherwise it has none.
+    """
 
     name = "t-0 at source"
 
@@ -36,7 +42,8 @@ class Disk:
         self.written = [Written(BatchHeader.read(one), one) for one in stored]
         self.end = self.written[-1].header.next_offset
         self.stable = self.end
-        """Behind it, a transaction is open: a read_committed consumer is given nothing from there on."""
+        """The last stable offset: a transaction is open from here on, so a read_committed consumer gets nothing behind
+        it."""
         self.aborted: list[tuple[int, int]] = []
         self.files: list[bytearray] = []
         self._names: list[int] = []
@@ -53,14 +60,14 @@ class Disk:
             self.files[-1] += data
 
     def flip(self, at: int, bit: int) -> None:
-        """Turns over a bit of a batch."""
+        """Flips one bit of a batch."""
         number, start = self._places[at]
         self.files[number][start + (bit >> 3)] ^= 1 << (bit & 7)
 
     # -- the broker ----------------------------------------------------------------------------------------------------
 
     def fetch(self, offset: int, max_bytes: int) -> bytes:
-        """The records of an answer: a slice of one file, the first batch whole.
+        """Returns the records of a response: a slice of one file, with the first batch complete.
 
         Raises:
             CannotRead: the broker fails at what it finds.
@@ -75,7 +82,8 @@ class Disk:
         return b""
 
     def _search(self, file: bytearray, start: int, offset: int) -> tuple[int, int] | None:
-        """Where the first batch is that holds the offset or stands behind it, and its size."""
+        """Returns the place and the size of the first batch that holds the offset or stands behind it; None: the file
+        has none."""
         before: tuple[int, int, int] | None = None
         for at, size, base, last in self._headers(file, start):
             if base == offset:
@@ -99,7 +107,7 @@ class Disk:
     # -- as ``relay.locate.rules.Readable`` ---------------------------------------------------------------------------
 
     async def read(self, offset: int, *, max_bytes: int = 1, committed: bool = False) -> Segment:
-        """As ``net.logs.reading`` does with what ``fetch`` gives."""
+        """Does what ``net.logs.reading`` does with the result of ``fetch``."""
         try:
             batches, next_base = verified(memoryview(self.fetch(offset, max_bytes)), offset)
         except CorruptBatch as error:

@@ -1,4 +1,4 @@
-"""A relay between two fake clusters, its log, and the comparison of both sides."""
+"""A relay between two fake clusters, its log, and a comparison of both sides."""
 
 import re
 from collections.abc import AsyncIterator, Callable
@@ -25,7 +25,7 @@ WAIT_MS = 20
 
 
 class Logged(NamedTuple):
-    """One line."""
+    """One log line."""
 
     level: str
     event: str
@@ -33,7 +33,7 @@ class Logged(NamedTuple):
 
 
 class Log:
-    """Remembers what was logged."""
+    """Keeps what was logged."""
 
     def __init__(self) -> None:
         self.lines: list[Logged] = []
@@ -45,12 +45,12 @@ class Log:
         self.lines.append(Logged("warning", event, fields))
 
     def of(self, event: str) -> list[dict[str, Any]]:
-        """The fields of each such line."""
+        """Returns the fields of each line of this event."""
         return [line.fields for line in self.lines if line.event == event]
 
 
 def settings(**changes: Any) -> RelaySettings:
-    """Those of a flow that mirrors every topic, with short waits."""
+    """Returns the settings of a flow that mirrors every topic, with short waits."""
     usual: dict[str, Any] = {
         "flow": FLOW,
         "selects": lambda name: True,
@@ -78,14 +78,15 @@ class Flow(NamedTuple):
 
     @property
     def copied_batches(self) -> int:
-        """Of all partitions that are held now."""
+        """The batches copied of all partitions that the relay holds now."""
         return sum(each.counts.batches for each in self.relay.partitions.values())
 
     def logs(self, topic: str = "t", index: int = 0) -> tuple[FakeLog, FakeLog]:
         return self.source.log(topic, index), self.destination.log(topic, index)
 
     async def copied(self, *names: tuple[str, int]) -> None:
-        """Waits until these partitions (all of the source) are at the destination and acknowledged; compares them."""
+        """Waits until these partitions (by default, all of the source) are at the destination and acknowledged, and
+        compares them."""
         wanted = names or [(topic.name, index) for topic in self.source.topics.values() for index in topic.logs]
 
         def done() -> bool:
@@ -107,7 +108,7 @@ class Flow(NamedTuple):
             assert_same(self.source.log(*name), self.destination.log(*name))
 
     async def halted(self, topic: str = "t", index: int = 0) -> str:
-        """Waits until the partition halts; the reason."""
+        """Waits until the partition halts, and returns the reason."""
         await until(lambda: self.partition(topic, index).halted, what=f"halt; {self.log.lines[-10:]}")
         halted = self.partition(topic, index).halted
         assert halted is not None
@@ -123,7 +124,8 @@ Versions = dict[str, tuple[int, int]]
 async def clusters(
     *, brokers: int = 1, versions: Versions | None = None, there: Versions | None = None
 ) -> AsyncIterator[tuple[FakeCluster, FakeCluster]]:
-    """A fake source and a fake destination. ``versions`` are told by both, ``there`` by the destination alone."""
+    """A fake source and a fake destination. Both report ``versions``; the destination reports ``there`` instead, if
+    given."""
     async with (
         FakeCluster("source", brokers=brokers, versions=versions) as source,
         FakeCluster("destination", brokers=brokers, versions=versions if there is None else there) as destination,
@@ -141,7 +143,7 @@ async def mirroring(
     assigned: bool = False,
     **changes: Any,
 ) -> AsyncIterator[Flow]:
-    """A relay from one to the other; closed at the end, and then nothing of it may be left."""
+    """A relay from one cluster to the other. It is closed at the end, and nothing of it may be left then."""
     options = ConnectionOptions(client_id="mirror", request_timeout_s=request_timeout_s)
     log = Log()
     async with (
@@ -166,7 +168,7 @@ async def mirroring(
 
 
 def batch(base: int, count: int = 3, payload: bytes | None = None, **fields: int) -> bytes:
-    """A batch of the source: by default a payload that no other offset has."""
+    """Returns a batch of the source; by default, with a payload that no other offset has."""
     fields = {"leader_epoch": 0} | fields
     return raw_batch(
         payload if payload is not None else b"%d," % base * 20,
@@ -178,7 +180,8 @@ def batch(base: int, count: int = 3, payload: bytes | None = None, **fields: int
 
 
 def batches(number: int, *, first: int = 0, count: int = 3, size: int = 0) -> list[bytes]:
-    """So many batches in a row, of ``count`` offsets each, from ``first`` on; payloads of ``size`` bytes if given."""
+    """Returns consecutive batches of ``count`` offsets each, from ``first`` on, with payloads of ``size`` bytes if
+    given."""
 
     def payload(base: int) -> bytes | None:
         return (b"%d," % base * (size // 2 + 1))[:size] if size else None
@@ -187,7 +190,7 @@ def batches(number: int, *, first: int = 0, count: int = 3, size: int = 0) -> li
 
 
 def fill(source: FakeCluster, partitions: int = 1, count: int = 20, *, size: int = 0) -> None:
-    """Topic "t" with so many batches of three records in each partition."""
+    """Adds topic "t", with this many batches of three records in each partition."""
     source.add_topic("t", partitions=partitions)
     for index in range(partitions):
         source.store("t", index, *batches(count, size=size))
@@ -196,7 +199,7 @@ def fill(source: FakeCluster, partitions: int = 1, count: int = 20, *, size: int
 def copies(
     of: list[bytes], *, topic: str = "t", partition: int = 0, cluster_id: str, epoch: int = 0, sequence: int = 0
 ) -> list[bytes]:
-    """What a mirror of the same flow would have put at the destination, as requests carry it."""
+    """Returns what a mirror of the same flow would have written to the destination, as Produce requests carry it."""
     owner = producer_id(flow=FLOW, cluster_id=cluster_id, topic=topic, partition=partition)
     out = []
     for one in of:
@@ -211,7 +214,8 @@ def copies(
 
 
 def assert_same(source: FakeLog, destination: FakeLog) -> None:
-    """The destination is the source, batch for batch, but for who wrote it; every checksum holds."""
+    """Checks that the destination equals the source, batch for batch, except for who wrote it, and that all checksums
+    are right."""
     assert destination.end == source.end
     assert len(destination.batches) == len(source.batches)
     for one, other in zip(source.batches, destination.batches, strict=True):

@@ -1,4 +1,4 @@
-"""A relay with ``offsets: mapped`` between two real clusters, and its map held against what both sides have."""
+"""A relay with ``offsets: mapped`` between two real clusters, and a comparison of its map with both sides."""
 
 import asyncio
 import re
@@ -28,7 +28,7 @@ FLOW = "source->destination"
 
 
 class MappedFlow(NamedTuple):
-    """Both clusters, and the relay."""
+    """Both clusters, the relay between them, and its log."""
 
     source: Cluster
     destination: Cluster
@@ -36,7 +36,7 @@ class MappedFlow(NamedTuple):
     log: Log
 
     async def copied(self, *topics: str, partition: int = 0) -> None:
-        """Until all of these that the source has now is at the destination, acknowledged."""
+        """Waits until everything that the source has now of these topics is at the destination and acknowledged."""
         for topic in topics:
             end = await (await log_of(self.source, topic, partition)).visible_end()
 
@@ -48,7 +48,7 @@ class MappedFlow(NamedTuple):
             await until(done, what=f"{topic} to {end}")
 
     async def halted(self, topic: str, partition: int = 0) -> str:
-        """Until it halts; the reason."""
+        """Waits until the partition halts, and returns the reason."""
         await until(
             lambda: self.relay.partitions[topic, partition].halted, what=f"a halt of {topic}; {self.log.lines[-20:]}"
         )
@@ -67,8 +67,17 @@ async def mapping(
     reads_committed: bool = True,
     **changes: Any,
 ) -> AsyncIterator[MappedFlow]:
-    """Started, over connections of its own; ``into``: source topic -> destination topic; ``committed``: what the group
-    at the source says of each partition 0. Ends as by kill -9, nothing drained, unless the block drains it."""
+    """A relay that was started, with its own connections. It ends as by kill -9, with nothing drained, unless the block
+    drains it.
+
+    Args:
+        source, destination: the clusters.
+        topics: the source topics to mirror.
+        into: source topic -> destination topic, where the names differ.
+        committed: what the group at the source has for partition 0 of each topic.
+        reads_committed: True for isolation.level read_committed.
+        changes: other settings.
+    """
     log = Log()
     rename = dict(into or {})
     usual: dict[str, Any] = {
@@ -100,7 +109,7 @@ async def mapping(
 async def written_map(
     destination: SandboxCluster, topic: str, *, into: str | None = None, partition: int = 0, flow: str = FLOW
 ) -> OffsetMap:
-    """What the internal topic says."""
+    """Returns the partition's map in the internal topic."""
     async with opened(destination) as there:
         state = InternalTopic(there, flow)
         assert await state.open(create=False)
@@ -108,14 +117,14 @@ async def written_map(
 
 
 class Content(NamedTuple):
-    """A batch, without who wrote it."""
+    """What a batch holds, without who wrote it."""
 
     length: int
     records: bytes
 
 
 async def payloads(log: PartitionLog, *, committed: bool = False) -> dict[int, tuple[int, Content]]:
-    """Base offset -> (producer id, content) of each data batch that a consumer would get."""
+    """Returns base offset -> (producer id, content) of each data batch that a consumer would get."""
     walk = Originals(log, await log.start(), committed=committed)
     found = {}
     while (batch := await walk.next()) is not None:
@@ -134,10 +143,11 @@ async def assert_exact(
     into: str | None = None,
     partition: int = 0,
 ) -> int:
-    """Every batch of the source stands once at the destination, where the map says, and the map says nothing else.
+    """Checks that every batch of the source is at the destination once, where the map says, and that the map says
+    nothing else.
 
     Returns:
-        Batches of the destination that are not of this partition.
+        The number of the destination's batches that are not of this partition.
     """
     async with opened(source) as here, opened(destination) as there:
         originals = await payloads(await log_of(here, topic, partition), committed=True)
@@ -159,8 +169,8 @@ async def assert_exact(
 
 
 async def anew(destination: SandboxCluster, topic: str) -> None:
-    """The internal topic is deleted and made anew, unless the mirror is faster: so nobody waits here until its name is
-    gone, which it may never be. The controller does one after the other."""
+    """Deletes the internal topic and creates it again, unless the mirror creates it first. So this does not wait until
+    its name is gone, which may never happen. The controller does one after the other."""
 
     def act() -> None:
         admin = AdminClient({"bootstrap.servers": destination.bootstrap_servers})

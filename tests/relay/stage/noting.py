@@ -1,4 +1,5 @@
-"""What stands in the internal topic of a flow between two fake clusters, and the events that it is kept for."""
+"""Helpers for tests about what is in a flow's internal topic, between two fake clusters, and the events that it is kept
+for."""
 
 from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import LastCopied
@@ -12,7 +13,7 @@ FIRST = ("t", 0)
 
 
 def ledger(destination: FakeCluster) -> Ledger:
-    """What is written down at the destination."""
+    """Returns what is written down at the destination."""
     found = Ledger()
     for key, value in destination.remembered:
         found.apply(key, value)
@@ -20,30 +21,30 @@ def ledger(destination: FakeCluster) -> Ledger:
 
 
 def last_copied(destination: FakeCluster) -> LastCopied | None:
-    """What was copied last, by the newest note of it."""
+    """Returns what was copied last according to the newest note; None if there is no note."""
     notes = ledger(destination).notes(SIDE)
     return notes[-1].copied if notes else None
 
 
 async def noted(flow: Flow) -> None:
-    """All is copied, and what was copied last is written down, as it is at a clean stop."""
+    """Waits until everything is copied, and writes down what was copied last, as a clean stop does."""
     await flow.copied()
     await flow.relay.durable.write_down()
 
 
 def recreate(cluster: FakeCluster, *stored: bytes) -> None:
-    """Topic "t" deleted, and made again."""
+    """Deletes topic "t" and creates it again, with these batches."""
     del cluster.topics["t"]
     cluster.add_topic("t")
     cluster.store("t", 0, *stored)
 
 
 def empty(cluster: FakeCluster) -> None:
-    """Retention, or DeleteRecords, has taken everything; the end stays."""
+    """Removes everything from topic "t", as retention or DeleteRecords does. Its end stays."""
     log = cluster.log("t")
     log.delete_before(log.end)
 
 
 async def vouches(*_: object) -> int:
-    """In place of ``notes.vouch``: whatever the source has, what was copied last is taken to be there."""
+    """Replaces ``notes.vouch``: whatever the source has, it counts as having what was copied last."""
     return -1

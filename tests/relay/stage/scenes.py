@@ -37,7 +37,7 @@ class Scene:
         self.owner = producer_id(flow=FLOW, cluster_id=source.cluster_id, topic="t", partition=0)
 
     def named(self, flow: str) -> Locator:
-        """A locator of the same flow under another id."""
+        """Returns a locator of the same flow under another id."""
         here, there = self.clusters
         told = settings(flow=flow)
         pins = Pins(MemoryState([]), source=here, destination=there, settings=told, log=self.log)
@@ -52,7 +52,7 @@ class Scene:
         return self.destination.log("t")
 
     def copy(self, stored: list[bytes], sequence: int = 0) -> None:
-        """Puts batches at the source, and at the destination as this flow would."""
+        """Puts batches into the source, and into the destination as this flow would write them."""
         self.source.store("t", 0, *stored)
         self.copy_only(stored, sequence)
 
@@ -71,7 +71,7 @@ class Scene:
         return await self.locator.locate(self.partition, takeover=takeover)
 
     async def halts(self, *, takeover: bool = False) -> tuple[str, str]:
-        """(reason, detail) of the halt that must come."""
+        """Returns (reason, detail) of the halt that must come."""
         with pytest.raises(PartitionHalted) as caught:
             await self.locate(takeover=takeover)
         halted = caught.value.halted
@@ -80,7 +80,7 @@ class Scene:
         return halted.reason, halted.detail
 
     def barriers(self) -> int:
-        """How often the true end of the destination was asked for."""
+        """Returns how often the destination's true end was asked for."""
         return sum(seen.request.replica_id >= 0 for seen in self.destination.seen("ListOffsets"))
 
 

@@ -81,6 +81,18 @@ async def test_another_topic_of_that_name() -> None:
             await until(lambda: flow.partition().lag is None)
 
 
+async def test_a_broker_that_tells_no_id() -> None:
+    """While the source is upgraded: it is not known to be another topic, so the end is that of this one."""
+    async with clusters() as (source, destination):
+        source.add_topic("t")
+        async with mirroring(source, destination) as flow:
+            await halt_with_records_behind(flow)
+            source.topics["t"].topic_id = None
+            await flow.relay.source.refresh(["t"])
+            source.store("t", 0, *batches(1, first=330))
+            await until(lambda: flow.partition().lag == 303)
+
+
 async def test_mutation_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the look at the ends, what waits behind a halt is not seen."""
 

@@ -7,6 +7,7 @@ import pytest
 
 from mirror.net.coordinator import Ownership
 from mirror.net.errors import Unsupported
+from mirror.relay.outcome import NotOurs
 from mirror.relay.partition.partition import Partition
 from mirror.relay.watch import renewal
 from mirror.relay.watch.renewal import Renewal
@@ -59,3 +60,22 @@ async def test_a_coordinator_that_cannot_do_it(monkeypatch: pytest.MonkeyPatch) 
         await Renewal(relay).keep()
     assert used == [new] * 3
     assert [call.kwargs["partition"] for call in log.info.call_args_list] == [old.name]
+
+
+@pytest.mark.parametrize("meanwhile", ["another replica is fetched from", "it is taken over again"])
+async def test_what_is_told_of_an_owner_holds_while_it_is_the_same(meanwhile: str) -> None:
+    """The id turns out to be another worker's. Whatever was fetched meanwhile, and from where, that is so; unless the
+    partition was taken over here once more."""
+    partition = Partition("t", 0)
+    partition.claim.own(Ownership(7, 1))
+    partition.move("located")
+
+    async def renew(_: Partition) -> None:
+        if meanwhile == "it is taken over again":
+            partition.claim.own(Ownership(7, 3))
+        partition.cursor.follow(2, 60.0)
+        raise NotOurs(partition.name)
+
+    relay = Mock(locator=Mock(owners=Mock(renew=renew)))
+    await Renewal(relay).renew(partition)
+    assert relay.act.called == (meanwhile == "another replica is fetched from")

@@ -70,6 +70,12 @@ def test_the_logs() -> None:
     check_logs(GIVEN.rows, [row(0, copied=50), row(1, copied=10)])
 
 
+def test_ids_that_appear() -> None:
+    """A cluster that gave its topics no ids was upgraded in between, or a broker tells none."""
+    without = {each.key: each for each in (row(0, source_id=None), row(1))}
+    check_logs(without, [row(0), row(1, destination_id=None)])
+
+
 def test_what_was_copied_back_before() -> None:
     """By the flow back itself, which has begun already."""
     check_logs(GIVEN.rows, [row(0, end=15, copied=50), row(1)], {("orders", 0)})

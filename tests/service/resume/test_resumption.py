@@ -231,6 +231,8 @@ async def test_all_flows_of_which_one_cannot_answer(verb: str) -> None:
         (["t"], Resumed([ResumeOutcome("t", 0, ""), ResumeOutcome("t", 1, "x")], []), 2, "t-1 is not resumed: x"),
         (["t"], Resumed([ResumeOutcome("t", 0, "")], [("t", 1), ("t", 2)]), 2, "no worker here has t-1, t-2"),
         (["--all"], Resumed([ResumeOutcome("t", 0, "")], [("t", 1)]), 0, "no worker here has t-1: ask where"),
+        (["--all"], Resumed([], [("t", 1)]), 0, "no worker here has t-1: ask where"),
+        (["--all"], Resumed([], [("t", 1)], nobody=True), 1, "perhaps nobody holds them now"),
         (["--all"], Resumed([ResumeOutcome("t", 0, "")], [("t", 1)], nobody=True), 2, "perhaps nobody holds them now"),
         (["--all"], Resumed([], []), 0, "nothing is halted or paused"),
         (["--all"], Resumed([], [], unasked=(("b->c", "w"),)), 1, "flow b->c: nothing is resumed: w\n"),

@@ -72,18 +72,18 @@ def test_groups_that_are_not_there() -> None:
 
 
 def test_acls() -> None:
-    plan = AclsPlan(wanted=[acl("a"), acl("b")], lacking=[acl("b")], copied=1)
+    plan = AclsPlan(wanted=[acl("a"), acl("b")], lacking=[acl("b")], topics=1)
     assert as_text(None, plan, applied=False) == "+ User:u may Read b\n2 ACLs of 1 mirrored topic: 1 would be created"
     plan.created = 1
     assert as_text(None, plan, applied=True) == "  User:u may Read b\n2 ACLs of 1 mirrored topic: 1 created"
     assert as_text(None, AclsPlan(failed="no", remedy="do", off=False), applied=True) == "no; do"
     assert as_text(None, AclsPlan(failed="no authorizer", off=True), applied=True) == "no authorizer"
     assert as_text(None, AclsPlan(), applied=True).startswith("by the flow's internal topic, no topic has a copy")
-    assert as_text(None, AclsPlan(copied=3), applied=True) == "0 ACLs of 3 mirrored topics: 0 created"
+    assert as_text(None, AclsPlan(topics=3), applied=True) == "0 ACLs of 3 mirrored topics: 0 created"
 
 
 def test_both_for_programs() -> None:
-    found = as_data(GroupsPlan(groups=PLANS), AclsPlan(wanted=[acl("b")], lacking=[acl("b")], copied=1), applied=False)
+    found = as_data(GroupsPlan(groups=PLANS), AclsPlan(wanted=[acl("b")], lacking=[acl("b")], topics=1), applied=False)
     assert [each["state"] for each in found["groups"]] == [
         "to_move", "in_step", "in_step", "to_move", "to_move", "active", "failed",
     ]  # fmt: skip

@@ -37,7 +37,7 @@ class OpenedBatches:
     what source and destination have at offsets without records; ``there`` is None if that is not known
     (``offsets: mapped``). ``copied_to``: the end of what the destination has, as a source offset; None: not limited.
     ``append_times``: the destination's broker may have put its own times in, so times are not compared. ``mistimed``:
-    the offset of the first record of each destination batch whose max timestamp is not that of its records, in order.
+    the offset of the last record of each destination batch whose max timestamp is not that of its records, in order.
     """
 
     differences: Sequence[RecordDifference]

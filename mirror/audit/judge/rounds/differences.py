@@ -103,7 +103,7 @@ class Differences:
         for region in found:
             self._queues[region.key].append(region)
         while windows := self._windows():
-            self._reader.read(windows)
+            self._reader.read(windows, opened=self._namer.opens)
             windows = self._apart(windows)
             self._reader.pin(windows)
             self._follow(windows)
@@ -114,7 +114,7 @@ class Differences:
             self._waiting.append(Round(windows, {one.region.key for one in windows} & self._reader.ended))
             if sum(one.rows for one in self._waiting) >= min(MOST_WAITING, self._room):
                 findings += self._named()
-        findings += self._named()
+        findings = self._namer.told_once([*findings, *self._named()])
         for _, queue in sorted(self._queues.items()):
             findings += wholesale(queue, MOST_UNEXPLAINED)
         for key, moved in self._moved.items():

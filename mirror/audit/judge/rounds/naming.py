@@ -13,11 +13,10 @@ from mirror.audit.judge.changed.reencoded import suspects
 from mirror.audit.judge.kinds import Content, PlacedBatch, Scene, joined, named
 from mirror.audit.judge.rounds.drill import by_content
 from mirror.audit.judge.rounds.looks import Looks
-from mirror.audit.judge.rounds.reading import equal_chunks
 from mirror.audit.judge.rounds.regions import MOST_RECORDS, Places, Window, most_records
 from mirror.audit.judge.rounds.runs import folded
 from mirror.audit.judge.rounds.searching import Elsewhere
-from mirror.audit.judge.spans import merged, overlapping
+from mirror.audit.judge.spans import less, merged, overlapping
 from mirror.audit.model.differences import Pairs, RecordDifference
 from mirror.audit.model.findings import Finding, Kind
 from mirror.audit.model.places import Bounds, Span, TopicPartition
@@ -25,6 +24,7 @@ from mirror.audit.model.rows import BatchRow, Hole
 
 MOST_OPENED = 100_000
 """Maximum number of records per round in batches that are opened only because of their borders."""
+MADE_EQUAL = "log cleaners have worked on both sides since these were compared; by now, they have the same here"
 MOST_LOOKS = 3
 """After so many looks in which something has changed, a place that a log cleaner works on is given up."""
 
@@ -73,6 +73,8 @@ class Namer:
     said: dict[TopicPartition, list[Span]] = field(default_factory=lambda: defaultdict(list))
     holes: dict[TopicPartition, list[Hole]] = field(default_factory=lambda: defaultdict(list))
     _passed: dict[TopicPartition, list[int]] = field(default_factory=dict)
+    _far: dict[tuple[Kind, TopicPartition], list[Span]] = field(default_factory=lambda: defaultdict(list))
+    """Where batches that were moved lie outside of the windows that found them: neither missing nor extra there."""
     _stale: set[TopicPartition] = field(default_factory=set)
     """Partitions with windows that may have been read after the records that may excuse theirs."""
 
@@ -87,6 +89,7 @@ class Namer:
         findings: list[Finding] = []
         for window, found in zip(windows, self._settled(windows, ended, elsewhere), strict=True):
             key = window.region.key
+            self._note_far(window, found)
             explained = joined([one for one in found if one.kind in _EXPLAINED], window.pairs.holes)
             others = [one for one in found if one.kind not in _EXPLAINED]
             # A run that moved is one fault, however long it is. But there may be an endless series of runs, so each run
@@ -100,6 +103,28 @@ class Namer:
                 self.said[key] += _said(window, explained)
         return findings
 
+    def _note_far(self, window: Window, found: Iterable[Finding]) -> None:
+        """Notes the places of moved batches that do not lie in the window: another one has them alone on one side."""
+        pairs, shift, key = window.pairs, window.region.shift, window.region.key
+        moved = [(one.source, one.destination) for one in found if one.kind is Kind.MOVED]
+        here = [ours for ours, _ in moved if ours and ours.start not in pairs.source]
+        there = [theirs for _, theirs in moved if theirs and theirs.start - shift not in pairs.destination]
+        for kind, spans in ((Kind.MISSING, here), (Kind.EXTRA, there)):
+            if spans:
+                self._far[kind, key] += merged(spans)
+
+    def told_once(self, findings: Iterable[Finding]) -> list[Finding]:
+        """Returns these findings without those that a batch is missing, or extra, of which another window has found
+        that it was moved."""
+        far = {key: merged(spans) for key, spans in self._far.items()}
+
+        def is_told(one: Finding) -> bool:
+            spans = far.get((one.kind, TopicPartition(one.topic, one.partition or 0)), ())
+            span = one.source or one.destination
+            return bool(spans) and span is not None and not list(less([span], spans))
+
+        return [one for one in findings if not is_told(one)]
+
     def _settled(
         self, windows: Sequence[Window], ended: Set[TopicPartition], elsewhere: Elsewhere
     ) -> list[list[Finding]]:
@@ -111,7 +136,6 @@ class Namer:
             AuditError: a window has changed at each of ``MOST_LOOKS`` looks, and a cleaner still does not explain
                 everything in it.
         """
-        first = [window.pairs for window in windows]
         named = dict(zip(map(id, windows), self._named(windows, ended, elsewhere), strict=True))
         some, looks = windows, 0
         while doubtful := [one for one in some if self._is_doubtful(one, named[id(one)])]:
@@ -129,12 +153,9 @@ class Namer:
             elsewhere.search(one.pairs for one in changed)
             some = doubtful if is_renewed else changed
             named |= zip(map(id, some), self._named(some, ended, elsewhere), strict=True)
-        for window, pairs in zip(windows, first, strict=True):
-            if window.pairs is not pairs:
-                # Cleaners may have made chunks equal. No finding will be about these.
-                equal = equal_chunks(window.chunks, window.pairs)
-                self.said[window.region.key] += [Span(chunk.start, chunk.end) for chunk in equal]
-        return [named[id(one)] for one in windows]
+        for window in windows:
+            self.said[window.region.key] += window.equal
+        return [[*named[id(one)], *_made_equal(one)] for one in windows]
 
     def _renew(self, keys: Set[TopicPartition]) -> bool:
         """Renews the records that may excuse others of these partitions, where they were read before the windows.
@@ -198,7 +219,7 @@ class Namer:
 
     def _to_be_opened(self, windows: Sequence[Window], elsewhere: Elsewhere) -> set[int]:
         """Returns the ids of the windows whose batches have to be opened."""
-        wanted = {id(window) for window in windows if self._opens(window)}
+        wanted = {id(window) for window in windows if self.opens(window)}
         room = MOST_OPENED
         for window in windows:
             if id(window) not in wanted and not window.by_record and _is_overlaid(window.pairs, elsewhere):
@@ -225,7 +246,7 @@ class Namer:
         one by one, not as a stream of records."""
         return 2 * len(self._suspects(window)) > len(window.pairs.source)
 
-    def _opens(self, window: Window) -> bool:
+    def opens(self, window: Window) -> bool:
         """Returns True if the window's batches have to be opened, because log cleaners or the mirror may have rewritten
         them."""
         anew = not window.by_record and bool(self._suspects(window))
@@ -237,6 +258,17 @@ class Namer:
         if key not in self._passed:
             self._passed[key] = [*self.passed.get(key, ())]
         return suspects(window.pairs, self._passed[key], codec=self.codec, rebatches=self.rebatches)
+
+
+def _made_equal(window: Window) -> Iterator[Finding]:
+    """Yields findings for the window's chunks that cleaners have made the same on both sides."""
+    key, shift = window.region.key, window.region.shift
+    for span in merged(window.equal):
+        there = Span(span.start + shift, span.end + shift)
+        yield Finding(
+            kind=Kind.CLEANED, topic=key.topic, partition=key.partition, source=span, destination=there, batches=0,
+            records=0, detail=MADE_EQUAL,
+        )  # fmt: skip
 
 
 def _unshifted(windows: Iterable[Window]) -> set[TopicPartition]:

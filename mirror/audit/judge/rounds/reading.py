@@ -2,12 +2,14 @@
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from mirror.audit.errors import AuditError
 from mirror.audit.judge.rounds.looks import Looks
 from mirror.audit.judge.rounds.regions import (
+    MOST_RECORDS,
     DifferingChunk,
     Followed,
     InOrder,
@@ -57,25 +59,39 @@ class WindowReader:
     broken: dict[TopicPartition, list[Finding]] = field(default_factory=dict)
     _borders: set[tuple[TopicPartition, int]] = field(default_factory=set)
 
-    def read(self, windows: Sequence[Window], *, certain: bool = True, further: bool = True) -> None:
-        """Reads the rows of the windows into ``pairs``, and sets ``where`` to the offsets that were read.
+    def read(
+        self, windows: Sequence[Window], *, certain: bool = True, opened: Callable[[Window], bool] | None = None
+    ) -> None:
+        """Reads the rows of the windows into ``pairs``, up to the ends of their last batches, and sets ``where`` to the
+        offsets that were read.
 
         Args:
-            windows: the windows of a round.
+            windows: the windows of a round. They may be cut to their first chunks.
             certain: something must differ in each of their chunks that is certain to differ.
-            further: read beyond a window's end, up to the end of its last batch.
+            opened: returns True for a window whose batches will be opened.
 
         Raises:
-            AuditError: nothing differs in such a chunk any more, because a log changed.
+            AuditError: nothing differs in such a chunk any more, because a log changed on which no cleaner works.
         """
+        self._read_all(windows, further=True)
+        for window in windows if opened is not None else ():
+            if opened is not None and opened(window):
+                self._narrow(window)
+        for window in windows if certain else ():
+            self._check(window)
+        self._finish(windows)
+
+    def _read_all(self, windows: Sequence[Window], *, further: bool) -> None:
         for by_record in (False, True):
             some = [window for window in windows if window.region.by_record == by_record]
             self._read(some, by_record=by_record, further=further)
-        for window in windows if certain else ():
-            self._check(window)
+
+    def _finish(self, windows: Sequence[Window], tails: Set[TopicPartition] | None = None) -> None:
+        """Adds the tails, and cuts the windows at their regions' ends. ``tails``: if given, of these partitions
+        only."""
         for window in windows:
             self._widen(window)
-        self._add_tails(windows)
+        self._add_tails(windows, tails)
         for window in windows:
             window.pairs = before(window.pairs, window.region.source.end, window.region.destination.end)
 
@@ -119,13 +135,19 @@ class WindowReader:
         seen = {id(window): window.pairs for window in windows}
         known = self.ended, self.broken
         self.ended, self.broken = {*ended}, {}
-        self.read(windows, certain=False, further=False)
+        self._read_all(windows, further=False)
+        self._finish(windows, ended)
         for key in sorted(ended - self.ended):
             raise self._broke(key)
         self.ended, self.broken = known  # as later rounds left them
         for window in windows:
             if window.cut is not None:
                 window.pairs = before(window.pairs, *window.cut)
+            had_none, has_none = (
+                {Span(chunk.start, chunk.end) for chunk in equal_chunks(window.chunks, pairs)}
+                for pairs in (seen[id(window)], window.pairs)
+            )
+            window.equal = sorted(has_none - (had_none - {*window.equal}))
         return [window for window in windows if window.pairs != seen[id(window)]]
 
     def pin(self, windows: Sequence[Window]) -> None:
@@ -150,13 +172,24 @@ class WindowReader:
                         break
             if not trials:
                 break
+            ends = {key: (key in self.ended, self.broken.get(key)) for key in trials}
             self.read([other for _, other, _ in trials.values()], certain=False)
             for key, (window, other, border) in trials.items():
-                if unmatched(other.pairs) < unmatched(window.pairs):
+                same_ends = (key in self.ended) is ends[key][0]
+                if same_ends and unmatched(other.pairs) < unmatched(window.pairs):
                     window.pairs, window.where, window.region = other.pairs, other.where, other.region
                     self._borders.add((key, border))
                 else:
                     self.looks.pin(key, border, None)
+                    self._ends_as(key, ended=ends[key][0], broken=ends[key][1])
+
+    def _ends_as(self, key: TopicPartition, *, ended: bool, broken: list[Finding] | None) -> None:
+        """Forgets what a look that does not count has found at the ends of a partition's logs."""
+        self.ended = {*self.ended, key} if ended else self.ended - {key}
+        if broken is None:
+            self.broken.pop(key, None)
+        else:
+            self.broken[key] = broken
 
     def open(self, windows: Sequence[Window], steps: dict[int, Followed]) -> None:
         """Compares records in windows whose batches cannot be matched. A window whose records can be matched is
@@ -188,19 +221,38 @@ class WindowReader:
     def _bounded(self, window: Window) -> Range:
         return window.where._replace(end=min(window.where.end, self.end_of(window.region)))
 
+    def _narrow(self, window: Window) -> None:
+        """Cuts a window to its first chunks, at least one, so that its batches have no more records than may be held at
+        a time. What is behind them becomes a window of its own."""
+        ends, sums = [chunk.where.end for chunk in window.chunks], list[list[int]]()
+        for rows in (window.pairs.source, window.pairs.destination):
+            bases = sorted(rows)
+            totals = [*accumulate((rows[base].records for base in bases), initial=0)]
+            sums.append([totals[bisect_left(bases, end)] for end in ends])
+        count = max(1, sum(max(both) <= MOST_RECORDS for both in zip(*sums, strict=True)))
+        if count == len(window.chunks):
+            return
+        first = window.where._replace(end=ends[count - 1])
+        end = min(reach(first, window.pairs, self.end_of(window.region), moved=False), window.where.end)
+        window.chunks, window.rest = window.chunks[:count], (*window.chunks[count:], *window.rest)
+        window.pairs, window.where = before(window.pairs, end, end), window.where._replace(end=end)
+        window.region = replace(window.region, chunks_at_once=-(-count // 2))  # the next one has twice as many
+
     def _check(self, window: Window) -> None:
         """Checks that something differs in each chunk that is certain to differ. Otherwise, a log changed between the
-        two reads.
+        two reads. Log cleaners may have made a chunk equal; such chunks are noted.
 
         Raises:
-            AuditError: nothing differs in such a chunk.
+            AuditError: nothing differs in such a chunk, and no cleaner works on the partition.
         """
         for chunk in equal_chunks(window.chunks, window.pairs):
-            raise AuditError(
-                f"{chunk.topic} partition {chunk.partition} changed between offsets {chunk.start} and {chunk.end} "
-                "while it was read",
-                "run the audit again; if the topic is compacted, while its cleaner is idle",
-            )
+            if not self.looks.cleaned(window.region.key):
+                raise AuditError(
+                    f"{chunk.topic} partition {chunk.partition} changed between offsets {chunk.start} and {chunk.end} "
+                    "while it was read",
+                    "run the audit again",
+                )
+            window.equal.append(Span(chunk.start, chunk.end))
 
     def _widen(self, window: Window) -> None:
         """Widens a window's region up to the end of the last batch, since what is behind the differing chunks may
@@ -215,10 +267,10 @@ class WindowReader:
             else widened(region, end, end)
         )
 
-    def _add_tails(self, windows: Iterable[Window]) -> None:
+    def _add_tails(self, windows: Iterable[Window], only: Set[TopicPartition] | None = None) -> None:
         """Adds the part of one log behind the other log's end to the window before it. If that part is too large or
         cannot be read to its end, nothing of it is added; then only the bounds say what a side lacks there
-        (``outside``)."""
+        (``outside``). ``only``: the partitions to do this for; None: all of them."""
         tails: dict[tuple[Side, bool], list[Range]] = defaultdict(list)
         last: dict[TopicPartition, Window] = {}
         for window in windows:
@@ -227,6 +279,8 @@ class WindowReader:
             at = min(ends.values())
             longer = max(ends, key=lambda side: ends[side])
             if window.rest or window.where.end < at or (region.source.end, region.destination.end) != (*ends.values(),):
+                continue
+            if only is not None and region.key not in only:
                 continue
             self.ended.discard(region.key)  # it may be from an earlier look at another shift
             tail = window.where._replace(start=at, end=ends[longer], first=False)

@@ -9,7 +9,7 @@ differs is a new region. A shift that is larger than a window is found by search
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
@@ -127,7 +127,8 @@ class Window:
     ``rest``: the region's chunks behind them. ``where``: the offsets to examine. ``pairs``: the rows that were found
     there, which are records if ``by_record``. ``opened_from``: the first offset at which batches differed, if they were
     opened. ``cut``: the offsets at source and destination at which the rows end because another shift is in force from
-    there on; None if there is none.
+    there on; None if there is none. ``equal``: the chunks in which log cleaners have left no difference since the two
+    sides were compared.
     """
 
     region: Region
@@ -138,6 +139,7 @@ class Window:
     by_record: bool = False
     opened_from: int = 0
     cut: tuple[int, int] | None = None
+    equal: list[Span] = field(default_factory=list)
 
     @classmethod
     def first_of(cls, region: Region, room: int) -> "Window | None":

@@ -1,8 +1,8 @@
-"""Checks whether records that the source has where the destination was filled are all superseded.
+"""Checks whether all records that the source has, and in whose place the destination was filled, are superseded.
 
 Each replica of a compacted topic is cleaned by itself. A hole that was filled under one leader may hold records again
-under the next one, which has not been cleaned that far. A log cleaner takes a record only if a later record of its key
-follows, or if it is a tombstone whose delete horizon has passed. Where the source shows that, nothing is lost: any
+under the next leader, which has not been cleaned that far. A log cleaner removes a record only if a later record of its
+key follows, or if it is a tombstone whose delete horizon has passed. If the source shows that, nothing is lost: any
 consumer may have missed the record.
 """
 
@@ -22,10 +22,10 @@ from mirror.relay.locate.tails import READ_BYTES
 from mirror.wire.errors import ErrorCode
 
 MOST_OPENED = 32 << 20
-"""Bytes of the source's batches that are opened in each of three places: where it was filled, behind that, and at its
-end."""
+"""Bytes of the source's batches that are opened in each of three places: where the destination was filled, right behind
+that, and at the source's end."""
 MOST_KEYS = 200_000
-"""Keys that are searched for at a time, each by a digest: about 30 MB."""
+"""Keys that are looked up at a time. Only a digest of each is kept: about 30 MB."""
 _DIGEST_SIZE = 16
 
 
@@ -44,29 +44,30 @@ class RecordsSource(Protocol):
 
 
 class LostRecord(NamedTuple):
-    """A record that is not shown to be superseded."""
+    """A record that is not shown to be superseded. ``why``: the cause, for messages; may be empty."""
 
     offset: int
     why: str
 
 
 class Superseded:
-    """For one look at a partition: call ``take`` with each batch that was filled, in offset order, then ``lost``."""
+    """Checks one partition, for one look at it. Call ``take`` with each batch in whose place the destination was
+    filled, in offset order, then ``lost``."""
 
     def __init__(self, here: RecordsSource, opening: asyncio.Lock) -> None:
         """``opening``: held while a batch is open, so that memory is bounded."""
         self._here = here
         self._opening = opening
         self._waiting: dict[bytes, int] = {}
-        """Digest of a key -> offset of the last record with this key that was filled."""
+        """Digest of a key -> offset of the last record with this key in whose place the destination was filled."""
         self._lost: LostRecord | None = None
         self._room = MOST_OPENED
 
     async def take(
         self, header: BatchHeader, batch: memoryview, start: int, end: int, passed: Container[int] = ()
     ) -> None:
-        """Takes a batch for whose records from ``start`` to before ``end`` the destination has markers. ``passed``:
-        offsets of records that were passed over: nobody has to supersede them."""
+        """Takes a batch for whose records from ``start`` up to ``end`` (exclusive) the destination has markers.
+        ``passed``: offsets of records that were passed over: nothing has to supersede these."""
         base = header.base_offset
         self._room -= header.size
         if self._lost is None and self._room < 0:
@@ -100,7 +101,7 @@ class Superseded:
     async def lost(self, behind: int) -> LostRecord | None:
         """Returns the first record for whose key no later one is found; None if all are superseded.
 
-        Only records that are still to be copied count as later ones. They are searched for right behind what was filled
+        Only records that are still to be copied count as later ones. They are looked for right behind what was filled
         and, if that is not enough, at the source's end.
 
         Args:
@@ -121,14 +122,14 @@ class Superseded:
         return self._lost
 
     async def _look_from(self, at: int, behind: int) -> int:
-        """Searches from ``at`` for later records of the keys, and returns the offset up to which it has read."""
+        """Looks for later records of the keys from offset ``at`` on. Returns the offset up to which it has read."""
         room = MOST_OPENED
         while self._waiting and self._lost is None and room > 0:
             segment = await self._read(at)
             if segment is None or not segment.batches:
                 visible = at if segment is None else segment.high_watermark
                 if visible < await self._here.true_end():
-                    # A new leader's high watermark lags behind its log for a moment.
+                    # The high watermark of a new leader lags behind its log for a moment.
                     raise Unreachable(f"{self._here.name}: offset {at} is there, and not to be read yet")
                 break
             for header, batch in records_of(segment):
@@ -139,8 +140,8 @@ class Superseded:
         return at
 
     async def _read(self, at: int) -> Segment | None:
-        """Returns a piece of the source, read as committed because only committed records supersede; None behind its
-        end."""
+        """Returns a part of the source; None if ``at`` is behind its end. It is read as committed, because only
+        committed records supersede others."""
         try:
             return await self._here.read(at, max_bytes=READ_BYTES, committed=True)
         except Refused as error:
@@ -149,7 +150,8 @@ class Superseded:
             return None
 
     async def _found(self, header: BatchHeader, batch: memoryview, behind: int) -> None:
-        """Takes a batch that is still to be copied from ``behind`` on: the keys in it are superseded."""
+        """Takes a batch that is still to be copied from ``behind`` on: its records supersede earlier ones of their
+        keys."""
         async with self._opening:
             try:
                 for number, record in enumerate(opened(header, batch[HEADER_SIZE:].tobytes()), 1):

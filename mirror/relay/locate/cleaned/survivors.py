@@ -1,5 +1,5 @@
-"""Compares a batch at the destination with the source's: byte for byte, or, if a log cleaner has changed either or the
-copy was rewritten on its way, by the records that both still have (``mirror.offsetmap.compare.survivors``)."""
+"""Compares a batch at the destination with the source's: byte for byte, or by the records that both still have
+(``mirror.offsetmap.compare.survivors``), if a log cleaner has changed either, or the copy was rewritten."""
 
 import asyncio
 from enum import Enum
@@ -26,21 +26,21 @@ from mirror.relay.locate.tails import READ_BYTES, Batches, Data
 
 _NO_TIME = -1
 NEUTRAL = ~(DELETE_HORIZON | TRANSACTIONAL)
-"""Attribute bits that a copy shares with its original. The others only tell how the source got the batch."""
+"""Attribute bits that a copy shares with its original. The others only say how the source got the batch."""
 
 
 class Likeness(Enum):
     """How a copy compares to its original."""
 
     SAME = "same"
-    """Equal as they were written, or in every record that both still have."""
+    """Equal as written, or in every record that both still have."""
     DIFFERENT = "different"
     NOTHING = "nothing"
-    """Nothing to compare: there is no record that both still have, or it cannot be read."""
+    """There is nothing to compare: no record is left on both sides, or one cannot be read."""
 
 
 class ComparedRecords(NamedTuple):
-    """The result of a comparison. ``why``: what could not be compared."""
+    """The result of a comparison. ``why``: why nothing could be compared; otherwise empty."""
 
     likeness: Likeness
     why: str = ""
@@ -50,8 +50,8 @@ SAME, DIFFERENT = ComparedRecords(Likeness.SAME), ComparedRecords(Likeness.DIFFE
 
 
 def same_batch(copy: Data, original: tuple[BatchHeader, bytes], *, strict: bool = False) -> bool:
-    """Returns True if the payloads are identical, and all else but who wrote the batch, in which transaction and epoch,
-    and the checksum over that. ``strict``: the producer fields have to be equal, too."""
+    """Returns True if both have the same payload, and the same header except for who wrote the batch, in which
+    transaction and leader epoch, and the checksum. ``strict``: the producer fields must be equal, too."""
     (mine, payload), (other, whole) = copy, original
     return (
         mine.base_offset == other.base_offset
@@ -62,7 +62,7 @@ def same_batch(copy: Data, original: tuple[BatchHeader, bytes], *, strict: bool 
 
 
 def is_like(mine: BatchHeader, other: BatchHeader) -> bool:
-    """Returns True if the headers say the same of the records, but perhaps not where they stand."""
+    """Returns True if both headers say the same about the records. Their offsets may differ."""
     return (
         mine.length == other.length
         and mine.attributes & NEUTRAL == other.attributes & NEUTRAL
@@ -72,8 +72,8 @@ def is_like(mine: BatchHeader, other: BatchHeader) -> bool:
 
 
 def as_sent(copy: Data, original: tuple[BatchHeader, bytes]) -> Data:
-    """Returns a copy as it was sent, if the destination's broker has put the time of its append in, with the original's
-    max timestamp, which the broker has replaced; any other as it is."""
+    """Returns the copy as it was sent, if the destination's broker has replaced its times with the time of the append:
+    with the original's max timestamp, which the broker has replaced as well. Any other copy is returned as it is."""
     header, payload = copy
     return (unstamped(header, original[0].max_timestamp), payload) if is_stamped(header) else copy
 
@@ -89,17 +89,17 @@ async def compare(
     several: bool = False,
     append_times: bool = False,
 ) -> ComparedRecords:
-    """Compares a batch of ours at the destination with the source's batch at its base offset, or the next one.
+    """Compares one of our batches at the destination with the source's batch at its base offset, or the next one.
 
     Args:
         copy: header and records.
         original: header and whole batch.
         opening: held while batches are open, so that memory is bounded.
-        strict: the copy carries the source's producer fields.
-        gaps: the source is compacted, so that its batch may be gone altogether.
-        pieces: the copy may be a piece of the source's batch, or all of it with the times of its append.
-        several: the original stands for several batches of the source (``records_at``).
-        append_times: the destination's broker may have put the time of the append into the copy.
+        strict: True if the copy carries the source's producer fields.
+        gaps: True if the source is compacted, so that its batch may be gone altogether.
+        pieces: True if the copy may be a piece of the source's batch, or was rewritten from it.
+        several: True if the original stands for several batches of the source (``records_at``).
+        append_times: True if the destination's broker may have replaced the copy's times with the time of the append.
     """
     timed = not (append_times and loses_times(copy[0]))
     copy = as_sent(copy, original) if append_times else copy
@@ -120,7 +120,7 @@ async def compare(
     if not (cleaned(mine) or cleaned(other)):
         if not (pieces and _holds_as_much(mine, other)):
             return DIFFERENT
-        # The last part of a row of batches that became one may be as long as a batch, and is made of other bytes.
+        # The last part of a series of batches that became one may be as long as a batch, but consist of other bytes.
         compared = await _compare_piece(mine, payload, other, whole, opening=opening, gaps=gaps, timed=timed)
         return SAME if compared.likeness is Likeness.SAME else DIFFERENT
     async with opening:
@@ -137,8 +137,8 @@ async def compare(
 
 
 def is_piece(copy: BatchHeader, original: BatchHeader) -> bool:
-    """Returns True if the copy can only be what was made of the original: it has a part of its offsets, or times of its
-    own in the place of the times of their append, or another codec (``records.content.rewriting``), or the original is
+    """Returns True if the copy can only have been made of the original by rewriting (``records.content.rewriting``): it
+    has only a part of its offsets, or another codec, or its own times in the place of append times, or the original is
     of an old format."""
     inside = original.base_offset <= copy.base_offset and copy.last_offset <= original.last_offset
     alike = (copy.base_offset, copy.last_offset) == (original.base_offset, original.last_offset)
@@ -148,7 +148,7 @@ def is_piece(copy: BatchHeader, original: BatchHeader) -> bool:
 
 
 def _holds_as_much(mine: BatchHeader, other: BatchHeader) -> bool:
-    """Returns True if two batches with the same offsets may hold the same records, by their headers."""
+    """Returns True if two batches with the same offsets may hold the same records, judging by their headers."""
     return (mine.attributes & NEUTRAL, mine.max_timestamp, mine.record_count) == (
         other.attributes & NEUTRAL, other.max_timestamp, other.record_count,
     )  # fmt: skip
@@ -158,8 +158,9 @@ async def _compare_piece(
     mine: BatchHeader, payload: bytes, other: BatchHeader, whole: bytes, *, opening: asyncio.Lock, gaps: bool,
     timed: bool,
 ) -> ComparedRecords:  # fmt: skip
-    """Compares a piece with the same offsets of the original, record by record: keys, values and headers as stored,
-    and, if ``timed``, the times that consumers see. It was made with all records that the original had there."""
+    """Compares a piece with the records that the original has at the same offsets, one by one: keys, values and headers
+    as stored, and, if ``timed``, the times that consumers see. The piece was made with all records that the original
+    had there at that time."""
     async with opening:
         try:
             inside = (
@@ -183,19 +184,19 @@ async def _compare_piece(
 
 
 async def records_at(here: Batches, base: int, last: int, *, old: bool) -> tuple[BatchHeader, bytes]:
-    """Returns what the source has from ``base`` to ``last``, as one batch with these borders that stands for it. What
-    became a copy stands there one by one, and of what a cleaner has taken of old messages no border is left: so only
-    the offsets of the copy say what belongs to it.
+    """Returns what the source has from ``base`` to ``last``, as one batch with these borders that stands for it. At the
+    source, what became one copy still stands there one by one, and cleaners leave no borders among old messages. So
+    only the copy's offsets say what belongs to it.
 
     Args:
-        here: the source.
-        base: first offset of the copy. The source has something there, or behind it.
+        here: the source's log.
+        base: first offset of the copy. The source has something at or behind it.
         last: last offset of the copy.
         old: True for messages of an old format, False for batches. If the other kind begins before ``last``, the result
-            ends there: they never become one copy.
+            ends there: the two kinds never become one copy.
 
     Raises:
-        NotOpened: more than ``MOST_OPENED`` bytes.
+        NotOpened: there are more than ``MOST_OPENED`` bytes, or a batch cannot be opened.
         NetworkError: cannot be determined now.
     """
     plain, times, at = bytearray(), list[int](), base

@@ -160,7 +160,7 @@ def _differing(ours: dict[int, BatchRow], theirs: dict[int, BatchRow]) -> Pairs:
 def test_a_gap_that_covers_whole_chunks() -> None:
     """
     1. A compacted topic that was cleaned on both sides: a note that the markers are gone.
-    2. Mutation: a hole counts only in the chunk in which it begins, and the log seems to have changed.
+    2. Mutation: a hole counts only in the chunk in which it begins, and the others seem to have become equal.
     """
     log = [*singles(0, 10), *singles(100, 110)]
     for width in WIDTHS:
@@ -169,8 +169,7 @@ def test_a_gap_that_covers_whole_chunks() -> None:
         assert merged(there for _, _, there in found if there) == [Span(10, 100)], width
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(reading, "overlapping", lambda spans, wanted: iter(()))
-        with pytest.raises(AuditError, match="while it was read"):
-            BytesOfLogs(log, log, 110, BOTH).audit(20)
+        assert any(here for _, here, _ in BytesOfLogs(log, log, 110, BOTH).audit(20))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -5,7 +5,7 @@ A healthy one has notes only, wherever the borders of the first look's chunks ar
 
 import random
 import struct
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import pytest
@@ -299,12 +299,56 @@ class Followed(Busy):
 def test_what_cleaners_made_equal_between_two_looks_is_no_difference() -> None:
     """
     1. As above; but when the batch is read once more, the source has lost the same records.
-    2. Of its chunk it is known that nothing has to be said. Mutations: the log changed while it was read; nobody says
-       how the chunk differs.
+    2. A note says so of its chunk, so that the partition has a finding. Mutations: the log changed while it was read;
+       nobody says how the chunk differs.
     """
     logs = Followed(left(*range(10)), left(*range(2, 10)), left(*range(3, 10)), known={0, 1, 2})
-    assert logs.audit(5) == []
+    assert logs.audit(5) == [(Kind.CLEANED, Span(0, 5), Span(0, 5))]
     assert logs.said == [Span(0, 5)]
+
+
+@pytest.mark.parametrize("cleaners", [BOTH, frozenset({Side.DESTINATION}), frozenset()])
+def test_what_cleaners_made_equal_before_the_first_look_is_no_difference(cleaners: Set[Side]) -> None:
+    """
+    1. Two batches are far apart, and the destination's cleaner has rewritten both. Before the first one is looked at,
+       the source's has done so as well.
+    2. A note says so, and the audit goes on with the other. Mutation: it ends without a verdict.
+    3. Where no cleaner works, it does.
+    """
+
+    def log(first: int, second: int) -> list[Unit]:
+        here, there = (
+            {at: f"{at}" for at in range(base + gone, base + 10)} for base, gone in ((0, first), (90, second))
+        )
+        return [Unit(0, 9, here), *(Unit(at, at, {at: f"{at}"}) for at in range(10, 90)), Unit(90, 99, there)]
+
+    logs = EqualByNow([], [], 100, cleaners)
+    logs.copy = Copy(log(0, 0), log(2, 3), {*range(100)}, cleaned=bool(cleaners))
+    logs.by_now = log(2, 0)
+    if not cleaners:
+        with pytest.raises(AuditError, match="t partition 0 changed between offsets 0 and 5 while it was read"):
+            logs.audit(5)
+        return
+    found = logs.audit(5)
+    assert (Kind.CLEANED, Span(0, 5), Span(0, 5)) in found
+    assert logs.said == [Span(0, 5)]
+    kinds = {Kind.CLEANED} if cleaners == BOTH else {Kind.CLEANED, Kind.VALUE_CHANGED}
+    assert {kind for kind, _, _ in found} == kinds
+
+
+class EqualByNow(CleanedLogs):
+    """The source is as ``by_now`` has it once both sides were compared."""
+
+    by_now: list[Unit]
+
+    def audit(self, width: int, *, rebatches: bool = False) -> Told:
+        self.source, self.destination = ([unit.raw for unit in log] for log in self.copy[:2])
+        return super().audit(width, rebatches=rebatches)
+
+    def rows(self, ranges: Sequence[Range], *, by_record: bool) -> dict[TopicPartition, Pairs]:
+        self.copy = self.copy._replace(source=self.by_now)
+        self.source = [unit.raw for unit in self.by_now]
+        return super().rows(ranges, by_record=by_record)
 
 
 def test_a_cleaner_that_works_at_each_look_leaves_no_verdict() -> None:

@@ -19,6 +19,8 @@ from mirror.relay.leading.cleanup import SUSPENDED, Cleanup
 from mirror.relay.partition.claim import Claim, Committed
 from mirror.relay.partition.cursor import Cursor
 from mirror.relay.partition.partition import Partition
+from mirror.relay.partition.phases import Phase
+from mirror.relay.topics import recreated
 from tests.fakes.broker import FakeCluster
 from tests.fakes.loop import until
 from tests.fakes.state import MemoryState
@@ -249,3 +251,49 @@ def test_what_the_group_has_committed(known: bytes | None) -> None:
         assert copied_to(partition, 9)[1:5] == (
             (text, committed.epoch, committed.digest, committed.digest_at) if counts else (text, -1, "", -1)
         )
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("side", [0, 1])
+async def test_ids_that_appear_while_it_is_copied(side: int, monkeypatch: pytest.MonkeyPatch, *, mapped: bool) -> None:
+    """
+    1. A partition is copied, and its cluster is upgraded. It is located once more, goes on, and its topic's id is known
+       from then on.
+    2. The topic is made anew, and ends where the other one did: the partition halts.
+    """
+    monkeypatch.setattr(recreated, "LOOK_EVERY_S", 0.02)
+    async with without_ids() as both, mirroring(*both, mapped=mapped) as flow:
+        await until(lambda: flow.partition().queue.acknowledged == 60)
+        give_ids(both[side])
+        claim = flow.partition().claim
+        await until(lambda: (claim.source_id, claim.destination_id)[side], what="an id")
+        await until(lambda: flow.partition().phase is Phase.ACTIVE)
+        assert [line["cause"] for line in flow.log.of("resync")] == ["id_unknown"]
+        before = both[side].log("t").batches
+        give_ids(both[side])
+        both[side].log("t").batches = before
+        assert await flow.halted() == "recreated"
+
+
+async def test_ids_that_appear_under_a_copy_of_something_else() -> None:
+    """Its topic was made anew before the upgrade was seen, with other records: that is found by what they are."""
+    async with without_ids() as (source, destination), mirroring(source, destination) as flow:
+        await noted(flow)
+        source.log("t").batches[:] = batches(20, size=30)
+        give_ids(source)
+        await flow.relay.find_topics()
+        assert await flow.halted() in ("not_a_copy", "source_truncated")
+
+
+async def test_ids_that_some_brokers_tell_and_others_do_not() -> None:
+    """While the brokers are upgraded one by one, the partition is located once more for that, not at each look."""
+    async with without_ids() as (source, destination), mirroring(source, destination) as flow:
+        await noted(flow)
+        for _ in range(3):
+            give_ids(source)
+            await flow.relay.find_topics()
+            await until(lambda: flow.partition().phase is Phase.ACTIVE)
+            take_ids(source)
+            await flow.relay.find_topics()
+            flow.partition().claim.identify(None, flow.partition().claim.destination_id)
+        assert len(flow.log.of("resync")) == 1

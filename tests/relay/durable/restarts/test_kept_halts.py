@@ -173,7 +173,7 @@ async def test_a_halt_is_not_written_once_another_worker_has_the_partition(*, to
                         log.end = 0
                         assert await second.relay.resume(FIRST) == ""
                         await noted(second)
-                        await second.relay.pins.due.settle([second.partition()])
+                        await second.relay.pins.due.settle([second.partition()], second.relay.locator.owners.owns)
                         rows = [*destination.remembered]
                         reached.set()
                         await until(writing.done)
