@@ -274,7 +274,7 @@ async def test_a_halt_after_a_renewal_without_an_answer(
     partition.stop_with(Halted.of(HaltReason.CORRUPT, "as a look would have it"))
     if let_go:
         partition.stop()
-    assert await asyncio.gather(asked.may_tell(partition), asked.may_tell(partition)) == [ours] * 2
+    assert [*await asyncio.gather(asked.may_tell(partition), asked.may_tell(partition))] == [ours] * 2
     assert told.renewals <= 3
 
 

@@ -267,8 +267,8 @@ MUTATIONS = (
         "what the leader remembers is replicated",
         (*_looked_before(_unreplicated), _mostly(deleted_there=0.6)),
         210,
-        first=1301,
-        known=(1374, 1482),
+        first=3401,
+        known=(3557,),
     ),
     Mutation(
         "what it remembers is written down",
