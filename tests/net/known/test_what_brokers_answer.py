@@ -118,7 +118,7 @@ async def test_a_length_that_is_too_large_hides_its_segment(sandbox: SandboxClus
             file.write(bytes([byte ^ 0x10]))
         found = await log.read(1, max_bytes=8 * MIB)
         assert [header.base_offset for header, _ in found.batches] == [2]
-    reader = consumer(sandbox, "none", enable_partition_eof=True, check_crcs=True)
+    reader = consumer(sandbox, topic_name, enable_partition_eof=True, check_crcs=True)
     reader.assign([TopicPartition(topic_name, 0, 0)])
     seen: list[tuple[int, int | None]] = []
     while not seen or seen[-1][1] is None:
