@@ -308,7 +308,9 @@ MUTATIONS = (
         60,
     ),
     Mutation("the source ends behind what was copied", ((reading, "check_end", _nothing), _mostly(**TRUNCATED)), 200),
-    Mutation("it has lost what its epochs lack", ((reading, "differs", _always_wrong), _mostly(**TRUNCATED)), 60),
+    Mutation(
+        "it has lost what its epochs lack", ((reading, "differs", _always_wrong), _mostly(**TRUNCATED)), 60, first=101
+    ),
     # Sources whose new leader shows less than the one before.
     Mutation(
         "what cannot be read is not lost", ((reading, "check_seen", _nothing), _mostly(recreated=0.0, lagging=0.3)), 120
