@@ -5,7 +5,9 @@ from mirror.offsetmap.entries.keys import Subject
 from mirror.offsetmap.entries.pins import LastCopied
 from mirror.offsetmap.internal.ledger import Ledger
 from tests.fakes.broker import FakeCluster
-from tests.relay.stage.flows import Flow
+from tests.fakes.loop import until
+from tests.records.builders import raw_batch
+from tests.relay.stage.flows import Flow, fill, mirroring
 
 SIDE = Subject("t", 0, "t")
 NEVER_S = 3_600.0
@@ -30,6 +32,16 @@ async def noted(flow: Flow) -> None:
     """Waits until everything is copied, and writes down what was copied last, as a clean stop does."""
     await flow.copied()
     await flow.relay.durable.write_down()
+
+
+async def halted_by_another(source: FakeCluster, destination: FakeCluster) -> None:
+    """Plays a life of a mirror that halts at a batch of somebody else, and writes that down."""
+    fill(source)
+    destination.add_topic("t")
+    destination.log("t").produce(raw_batch(b"x", base_offset=0))
+    async with mirroring(source, destination) as flow:
+        assert await flow.halted() == "foreign_writer"
+        await until(lambda: ledger(destination).halts)
 
 
 def recreate(cluster: FakeCluster, *stored: bytes) -> None:

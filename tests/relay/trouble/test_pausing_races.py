@@ -18,11 +18,10 @@ from mirror.service.plan.model import Level
 from mirror.wire.errors import ErrorCode
 from tests.fakes import faults
 from tests.fakes.loop import some_turns, until
-from tests.records.builders import raw_batch
 from tests.relay.durable import test_loops as loops
 from tests.relay.holes.test_filling import ANOTHER
 from tests.relay.stage.flows import Flow, batch, batches, clusters, fill, mirroring
-from tests.relay.stage.noting import ledger
+from tests.relay.stage.noting import halted_by_another, ledger
 from tests.relay.test_pausing import paused, under_way
 from tests.service.plan import facts
 from tests.service.resume.test_resumption import Workers, row
@@ -160,12 +159,7 @@ async def test_a_halt_that_was_not_recalled_yet(monkeypatch: pytest.MonkeyPatch)
     3. The note of the real halt is overwritten: nobody sees it any more, and offsets are carried over.
     """
     async with clusters() as (source, destination):
-        fill(source)
-        destination.add_topic("t")
-        destination.log("t").produce(raw_batch(b"x", base_offset=0))
-        async with mirroring(source, destination) as flow:
-            assert await flow.halted() == "foreign_writer"
-            await until(lambda: ledger(destination).halts)
+        await halted_by_another(source, destination)
         async with mirroring(source, destination, start=False) as flow:
             load, away = flow.relay.pins.state.load, True
 
@@ -191,12 +185,7 @@ async def test_a_note_of_another_halt_is_taken_for_that_of_the_pause(monkeypatch
     """
     monkeypatch.setattr(pausing, "WATCH_S", 0.2)
     async with clusters() as (source, destination):
-        fill(source)
-        destination.add_topic("t")
-        destination.log("t").produce(raw_batch(b"x", base_offset=0))
-        async with mirroring(source, destination) as flow:
-            assert await flow.halted() == "foreign_writer"
-            await until(lambda: ledger(destination).halts)
+        await halted_by_another(source, destination)
         destination.add_topic("t")
         async with mirroring(source, destination) as flow:
             await flow.copied()

@@ -20,7 +20,7 @@ from tests.fakes.loop import some_turns, until
 from tests.records.builders import raw_batch
 from tests.records.cleaner import cleaned, record, written
 from tests.relay.stage.flows import batches, clusters, fill, mirroring
-from tests.relay.stage.noting import FIRST, SIDE, ledger, noted, recreate
+from tests.relay.stage.noting import FIRST, SIDE, halted_by_another, ledger, noted, recreate
 from tests.simulation.model.broker import marker_batch
 
 
@@ -64,12 +64,7 @@ async def test_a_halt_stays_for_whoever_takes_the_partition_over() -> None:
 async def test_without_the_note_of_it_a_halt_is_forgotten() -> None:
     """The same halt, not looked for: the next start goes on."""
     async with clusters() as (source, destination):
-        fill(source)
-        destination.add_topic("t")
-        destination.log("t").produce(raw_batch(b"x", base_offset=0))
-        async with mirroring(source, destination) as flow:
-            assert await flow.halted() == "foreign_writer"
-            await until(lambda: ledger(destination).halts)
+        await halted_by_another(source, destination)
         log = destination.log("t")
         log.batches.clear()
         log.end = 0
@@ -81,12 +76,7 @@ async def test_without_the_note_of_it_a_halt_is_forgotten() -> None:
 async def test_a_halt_is_of_these_topics() -> None:
     """The destination's topic was made anew since: the halt says nothing of it; that it is another one does."""
     async with clusters() as (source, destination):
-        fill(source)
-        destination.add_topic("t")
-        destination.log("t").produce(raw_batch(b"x", base_offset=0))
-        async with mirroring(source, destination) as flow:
-            assert await flow.halted() == "foreign_writer"
-            await until(lambda: ledger(destination).halts)
+        await halted_by_another(source, destination)
         recreate(destination)
         async with mirroring(source, destination) as flow:
             await flow.copied()

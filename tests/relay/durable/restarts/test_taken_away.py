@@ -19,10 +19,9 @@ from mirror.relay.partition.partition import Partition
 from mirror.relay.partition.phases import Phase
 from tests.fakes.loop import some_turns, until
 from tests.fakes.state import MemoryState
-from tests.records.builders import raw_batch
 from tests.relay.durable.restarts.test_kept_halts import owners
 from tests.relay.stage.flows import Flow, batch, batches, clusters, fill, mirroring
-from tests.relay.stage.noting import FIRST, SIDE, ledger, noted
+from tests.relay.stage.noting import FIRST, SIDE, halted_by_another, ledger, noted
 
 CLOCK = [0.0]
 
@@ -182,12 +181,7 @@ async def test_all_notes_are_forgotten_by_the_owner_alone() -> None:
 async def test_a_halt_that_is_gone_over() -> None:
     """``on.gap: continue`` covers a halt. While that is taken away, the partition halts anew elsewhere: it stays so."""
     async with clusters() as (source, destination):
-        fill(source)
-        destination.add_topic("t")
-        destination.log("t").produce(raw_batch(b"x", base_offset=0))
-        async with mirroring(source, destination) as flow:
-            assert await flow.halted() == "foreign_writer"
-            await until(lambda: ledger(destination).halts)
+        await halted_by_another(source, destination)
         (halt,) = ledger(destination).halts
         await MemoryState(destination.remembered).put(replace(halt, reason="retention_overtook"))
         async with mirroring(source, destination, start=False, accept_gaps=True) as flow:
